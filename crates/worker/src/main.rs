@@ -1,0 +1,2 @@
+//! Placeholder replaced by the crate's first commit.
+fn main() {}
