@@ -1,4 +1,5 @@
 //! Round trips, canonical form and hostile bytes of every body.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use cacheon_protocol::message::{
     Binding, CallSite, ClosedGeneration, Facts, Limits, Publication, SlotCall, SlotCount, SlotCounters,
