@@ -1,1 +1,5 @@
-//! Placeholder replaced by the crate's first commit.
+//! Durable records that several authorities read or write, and the arena trait.
+
+pub mod arena;
+pub mod cpu;
+pub mod evidence;
