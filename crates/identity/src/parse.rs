@@ -2,6 +2,7 @@
 
 use crate::int::{Int, MAX_DIGITS};
 use crate::json::{Json, JsonError, MAX_DEPTH, Object};
+use std::collections::btree_map::Entry;
 
 pub(crate) fn parse(bytes: &[u8]) -> Result<Json, JsonError> {
     let text = std::str::from_utf8(bytes).map_err(|e| JsonError::Utf8 { offset: e.valid_up_to() })?;
@@ -181,10 +182,14 @@ impl Reader<'_> {
             self.at += 1;
             self.space();
             let value = self.value(depth)?;
-            if members.contains_key(&key) {
-                self.refuse(JsonError::DuplicateKey { key, offset });
-            } else {
-                members.insert(key, value);
+            match members.entry(key) {
+                Entry::Occupied(twin) => {
+                    let error = JsonError::DuplicateKey { key: twin.key().clone(), offset };
+                    self.refuse(error);
+                }
+                Entry::Vacant(place) => {
+                    place.insert(value);
+                }
             }
             self.space();
             match self.peek() {

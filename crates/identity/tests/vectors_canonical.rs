@@ -40,7 +40,7 @@ fn judge<T>(
                 "allow_zero",
                 "optional",
             ];
-            for member in case.value.as_object().expect("object").keys() {
+            for member in case.value.as_object().into_iter().flat_map(|members| members.keys()) {
                 if !inputs.contains(&member.as_str()) && !outputs.iter().any(|(name, _)| name == member) {
                     return Err(format!("member `{member}` is not read"));
                 }

@@ -1,5 +1,20 @@
-//! Durable records that several authorities read or write, and the arena trait.
+//! Durable records that several authorities read or write.
+//!
+//! A record lives here when two crates that must not depend on each other both need its bytes to mean the same. Records
+//! with one owner live with their owner.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | [`arena`] | the arena as the validator loop sees it |
+//! | [`audit`] | slot-audit control, policy and receipts (spec 50 §6.4) |
+//! | [`cpu`] | raw records of the CPU arena |
+//! | [`domains`] | every digest domain of this crate, with its members |
+//! | [`evidence`] | references to retained bytes (spec 20 §2.2) |
+//! | [`text`] | identifier grammars shared by records |
 
 pub mod arena;
+pub mod audit;
 pub mod cpu;
+pub mod domains;
 pub mod evidence;
+pub mod text;
