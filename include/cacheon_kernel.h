@@ -14,7 +14,7 @@
  *
  *     cc -std=gnu11 -O3 -march=x86-64-v3 -mtune=haswell -fPIC -fvisibility=hidden -fno-math-errno
  *        -ffp-contract=fast -fno-ident -ffile-prefix-map=<source>=. -Wall -Wextra -Wno-unused-parameter
- *        -I <this header's folder> -I <bundle> -shared -Wl,-z,now -Wl,-z,relro -Wl,-z,noexecstack -Wl,-z,defs
+ *        -I <this header's folder> -I <bundle> -shared -nostartfiles -Wl,-z,now -Wl,-z,relro -Wl,-z,noexecstack -Wl,-z,defs
  *        -Wl,--build-id=none -Wl,-O1 <sources in manifest order> -lm
  *
  * On x86-64 machines without AVX2 `-march=x86-64 -mtune=generic` stands in the second place; `__AVX2__` tells the two

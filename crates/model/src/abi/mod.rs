@@ -50,6 +50,7 @@ pub const COMPILE_FLAGS: &[&str] = &[
 /// Link flags of every arm, before the sources; [`LINK_LIBRARIES`] follow them.
 pub const LINK_FLAGS: &[&str] = &[
     "-shared",
+    "-nostartfiles",
     "-Wl,-z,now",
     "-Wl,-z,relro",
     "-Wl,-z,noexecstack",
