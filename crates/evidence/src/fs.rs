@@ -272,6 +272,33 @@ impl Dir {
         Ok((dir, true))
     }
 
+    /// Opens the subdirectory `name`, creating it or resetting its mode to 0700.
+    ///
+    /// # Errors
+    /// A symlink, another kind of object, another owner, any I/O error.
+    pub fn reset_subdir(
+        &self,
+        name: impl AsRef<OsStr>,
+        steps: &Steps,
+        step: &'static str,
+    ) -> Result<Self, FsError> {
+        let name = name.as_ref();
+        match self.ensure_subdir(name, steps, step) {
+            Ok((dir, _)) => Ok(dir),
+            Err(FsError::Mode { path, .. }) => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let fd = rustix::fs::openat(&self.fd, name, flags, Mode::empty())
+                    .map_err(FsError::io("open", &path))?;
+                let mode = Mode::from_raw_mode(PRIVATE_DIRECTORY);
+                rustix::fs::fchmod(&fd, mode).map_err(FsError::io("chmod", &path))?;
+                let dir = Self { fd, path };
+                dir.check_private()?;
+                Ok(dir)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Flushes this directory's entries to the device.
     ///
     /// # Errors

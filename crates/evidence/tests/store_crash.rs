@@ -1,5 +1,7 @@
 //! A publication that dies at each durable step, the order of its steps, and what fsck says afterwards.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use cacheon_evidence::fsck::{self, Finding};
 use cacheon_evidence::{EvidenceLabel, EvidenceStore, Step, Steps, StoreError};
 use std::fs::{self, Permissions};

@@ -1,5 +1,7 @@
 //! Golden cases of the evidence store: references, layout, modes, publication and reopening under faults.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use cacheon_evidence::store::{LOCK_SUFFIX, STAGE_SUFFIX, STAGING};
 use cacheon_evidence::{Deadline, EvidenceLabel, EvidenceRef, EvidenceStore};
 use cacheon_identity::{Canonical, Decode, Json};
