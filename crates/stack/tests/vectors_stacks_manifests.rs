@@ -4,18 +4,24 @@ mod common;
 
 use cacheon_identity::{Canonical, Decode, DecodeError, DecodeKind, DigestError};
 use cacheon_stack::manifest::{ContextError, EditError, rule};
-use cacheon_stack::{ContributionRef, ReferenceManifest, StackContext, StackManifest, TargetId};
+use cacheon_stack::review::{self, CoverageError};
+use cacheon_stack::{
+    ContributionRef, EngineRelease, IntegrationReview, ReferenceManifest, StackContext, StackManifest,
+    TargetId,
+};
 use cacheon_vectors::Case;
 use common::{expect_eq, expect_reject, expect_text, input_json, to_json};
 use std::collections::BTreeMap;
 
 fn slug(error: &DecodeError) -> &'static str {
     let last = error.path.last().map_or("", String::as_str);
+    let in_artifact = error.path.first().is_some_and(|part| part == "artifacts");
     match &error.kind {
         DecodeKind::Missing(name) if name == "type" => "type",
         DecodeKind::Missing(_) | DecodeKind::Extra(_) => "fields",
         DecodeKind::Version { .. } if last == "type" => "type",
         DecodeKind::Version { .. } => "version",
+        DecodeKind::Range { .. } if in_artifact => "evidence_ref",
         DecodeKind::Digest(DigestError::Zero) => "zero_digest",
         DecodeKind::Digest(DigestError::Format(_)) => "digest",
         DecodeKind::Type { expected: "a digest", .. } => "digest",
@@ -26,6 +32,14 @@ fn slug(error: &DecodeError) -> &'static str {
             rule::CATALOG_DIGEST => "catalog_digest",
             rule::ENTRY_KEY => "entry_key",
             rule::NOT_INTEGRATED => "not_integrated",
+            review::rule::APPROVED => "not_approved",
+            review::rule::REVIEWER => "reviewer",
+            review::rule::COMMIT => "review_commit",
+            review::rule::ATTEMPT_REUSE => "attempt_reuse",
+            review::rule::ARTIFACT_SCHEMA => "artifact_schema",
+            review::rule::ARTIFACT_DISTINCT => "artifact_distinct",
+            review::rule::ARTIFACT_BINDING => "artifact_binding",
+            _ if in_artifact => "evidence_ref",
             _ => "?",
         },
         _ => "?",
@@ -142,16 +156,47 @@ fn reference_manifest(case: &Case<'_>) -> Result<(), String> {
     expect_text(case, "measured_digest", &it.measured_digest())
 }
 
+fn integration_review(case: &Case<'_>) -> Result<(), String> {
+    let json = input_json(case, "input")?;
+    let Some(it) = expect_reject(case, IntegrationReview::decode(&json), slug)? else { return Ok(()) };
+    expect_text(case, "digest", &it.digest())?;
+    expect_text(case, "artifacts_digest", &it.artifacts.digest())?;
+    let projected = it.integrated_ref();
+    expect_eq(
+        "integrated_ref",
+        &projected.to_canonical(),
+        &to_json(case.get("integrated_ref")?).to_canonical(),
+    )?;
+    expect_text(case, "integrated_ref_digest", &projected.digest())?;
+    expect_text(case, "selected_delta_digest", &projected.selected_delta())?;
+    expect_eq("written form", &it.to_canonical(), &json.to_canonical())
+}
+
+fn release_integrations(case: &Case<'_>) -> Result<(), String> {
+    let release = EngineRelease::decode(&input_json(case, "input")?).map_err(to_text)?;
+    let outcome = review::decode_records(&input_json(case, "records")?)
+        .and_then(|records| review::check_coverage(&release, &records));
+    let slug = |error: &CoverageError| match error {
+        CoverageError::Records(_) => "records",
+        CoverageError::Coverage(_) => "coverage",
+        CoverageError::Mismatch(_) => "record_mismatch",
+    };
+    match expect_reject(case, outcome, slug)? {
+        Some(()) => expect_eq("valid", &case.get("valid")?.as_bool(), &Some(true)),
+        None => Ok(()),
+    }
+}
+
 #[test]
 fn vectors_stacks_manifests() {
-    cacheon_vectors::run("stacks_manifests", &["integration_review", "release_integrations"], |case| {
-        match case.op() {
-            "contribution_ref" => reference(case),
-            "stack_manifest" => manifest(case).map(|_| ()),
-            "validate_against" => validate(case),
-            "with_contribution" => with_contribution(case),
-            "reference_manifest" => reference_manifest(case),
-            other => Err(cacheon_vectors::unknown_op(other)),
-        }
+    cacheon_vectors::run("stacks_manifests", &[], |case| match case.op() {
+        "contribution_ref" => reference(case),
+        "stack_manifest" => manifest(case).map(|_| ()),
+        "validate_against" => validate(case),
+        "with_contribution" => with_contribution(case),
+        "integration_review" => integration_review(case),
+        "release_integrations" => release_integrations(case),
+        "reference_manifest" => reference_manifest(case),
+        other => Err(cacheon_vectors::unknown_op(other)),
     });
 }
