@@ -13,9 +13,11 @@
  * How it is built (in a container without network, sources read-only; nothing of it can be changed by a bundle):
  *
  *     cc -std=gnu11 -O3 -march=x86-64-v3 -mtune=haswell -fPIC -fvisibility=hidden -fno-math-errno
- *        -ffp-contract=fast -fno-ident -ffile-prefix-map=<source>=. -Wall -Wextra -Wno-unused-parameter
- *        -I <this header's folder> -I <bundle> -shared -nostartfiles -Wl,-z,now -Wl,-z,relro -Wl,-z,noexecstack -Wl,-z,defs
- *        -Wl,--build-id=none -Wl,-O1 <sources in manifest order> -lm
+ *        -ffp-contract=fast -fno-ident -ffile-prefix-map=<bundle>=. -Wall -Wextra -Wno-unused-parameter
+ *        -I <this header's folder> -I <bundle> -shared -nostartfiles -Wl,-z,now -Wl,-z,relro -Wl,-z,noexecstack
+ *        -Wl,-z,defs -Wl,--build-id=none -Wl,-O1 <.c files in manifest order, each once> -lm
+ *
+ * The object has no initialisers and no finalisers; one that has them is refused.
  *
  * On x86-64 machines without AVX2 `-march=x86-64 -mtune=generic` stands in the second place; `__AVX2__` tells the two
  * apart. `-ffast-math` is never used: its start-up object changes the floating-point control word of the process.

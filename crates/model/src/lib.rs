@@ -7,6 +7,7 @@
 //! | [`quant`] | Q4_1, Q8_0 and F32 blocks |
 //! | [`llama`] | the architecture: hyperparameters and bound tensors |
 //! | [`mod@reference`] | binary64 references: whole model and slot by slot |
+//! | [`schedule`] | the slot calls of a trajectory, in order |
 //! | [`synthetic`] | small models of the same architecture from a seed |
 //! | [`abi`] | slots, domains, the index of a prebuilt publication, compiler flags |
 //! | `tokenizer`, `prompts` | text to ids and back, prompts from a seed (feature `tokenizer`) |
@@ -18,5 +19,6 @@ pub mod llama;
 pub mod quant;
 pub mod reference;
 mod rng;
+pub mod schedule;
 pub mod synthetic;
 mod text;

@@ -222,7 +222,7 @@ fn config(gguf: &Gguf<'_>) -> Result<Config, ModelError> {
     let rope_base = float("llama.rope.freq_base")?;
     for (key, found, good) in [
         ("llama.attention.layer_norm_rms_epsilon", eps, eps > 0.0 && eps < 1.0),
-        ("llama.rope.freq_base", rope_base, rope_base >= 1.0 && rope_base < 1e12),
+        ("llama.rope.freq_base", rope_base, (1.0..1e12).contains(&rope_base)),
     ] {
         if !good {
             return Err(ModelError::Hyperparameter { key, found, why: "outside the engine's bounds" });

@@ -51,6 +51,7 @@ pub const COMPILE_FLAGS: &[&str] = &[
 pub const LINK_FLAGS: &[&str] = &[
     "-shared",
     "-nostartfiles",
+    "-nostartfiles",
     "-Wl,-z,now",
     "-Wl,-z,relro",
     "-Wl,-z,noexecstack",
@@ -431,7 +432,9 @@ pub enum NumericSet {
 }
 
 impl NumericSet {
-    fn contains(&self, value: u64) -> bool {
+    /// Whether a value is allowed.
+    #[must_use]
+    pub fn contains(&self, value: u64) -> bool {
         match self {
             Self::Range { min, max } => min.is_none_or(|m| value >= m) && max.is_none_or(|m| value <= m),
             Self::OneOf(values) => values.binary_search(&value).is_ok(),
