@@ -1,5 +1,6 @@
 //! The three outcomes of everything that is graded.
 
+use cacheon_identity::{Canonical, CanonicalWriter, Decode, DecodeError, Json};
 use std::fmt;
 
 /// PASS, FAIL or NO_DECISION.
@@ -42,5 +43,18 @@ impl Decision {
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+impl Canonical for Decision {
+    fn write(&self, w: &mut CanonicalWriter<'_>) {
+        w.str(self.as_str());
+    }
+}
+
+impl Decode for Decision {
+    fn decode(json: &Json) -> Result<Self, DecodeError> {
+        let text = crate::fields::text(json, "a decision")?;
+        Self::parse(text).ok_or_else(|| DecodeError::invalid("not PASS, FAIL or NO_DECISION", text))
     }
 }

@@ -6,14 +6,24 @@
 //! | [`arith`] | correctly rounded binary64 sums and deviations, decimals of stated precision |
 //! | [`speed`] | speed policies 1–8, reads, brackets, live and witness grades, witnesses |
 //! | [`calibration`] | manifests, contexts, control grading, derivation |
+//! | [`graph`] | requirement, raw evidence, veto, exits |
+//! | [`execution`] | per-rank tri-state |
+//! | [`table`] | the aggregate and every situation that ends an attempt |
 //! | [`fields`] | member types shared by records |
 #![warn(missing_docs)]
 
 pub mod arith;
+pub mod audit;
 pub mod calibration;
+pub mod cpu;
 pub mod decision;
+pub mod execution;
 pub mod fields;
+pub mod graph;
+pub mod selection;
 pub mod speed;
+pub mod table;
 pub mod unicode;
+pub mod workload;
 
 pub use decision::Decision;
