@@ -1,1 +1,3 @@
-//! Placeholder replaced by the crate's first commit.
+//! Intake: from a submitted bundle to a settled crown, with the arena behind its trait.
+
+pub mod publish;
