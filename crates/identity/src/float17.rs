@@ -75,6 +75,12 @@ impl Float17 {
         if value.is_finite() { Ok(Self(value)) } else { Err(Float17Error(value.to_string())) }
     }
 
+    /// The nearest finite value: infinities become the largest binary64 of their sign, NaN the largest of all.
+    #[must_use]
+    pub const fn saturating(value: f64) -> Self {
+        if value.is_nan() { Self(f64::MAX) } else { Self(value.clamp(f64::MIN, f64::MAX)) }
+    }
+
     /// The value.
     #[must_use]
     pub const fn get(self) -> f64 {

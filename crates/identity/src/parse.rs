@@ -1,4 +1,4 @@
-//! The reader behind [`Json::parse`]: one pass, recursion bounded by [`MAX_DEPTH`].
+//! The reader behind [`Json::parse`]: one pass, no recursion, nesting bounded by [`MAX_DEPTH`].
 
 use crate::int::{Int, MAX_DIGITS};
 use crate::json::{Json, JsonError, MAX_DEPTH, Object};
@@ -8,7 +8,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Json, JsonError> {
     let text = std::str::from_utf8(bytes).map_err(|e| JsonError::Utf8 { offset: e.valid_up_to() })?;
     let mut reader = Reader { text, bytes, at: 0, refused: None };
     reader.space();
-    let value = reader.value(0)?;
+    let value = reader.value()?;
     reader.space();
     if reader.at < bytes.len() {
         return Err(reader.syntax("text after the value"));
@@ -17,6 +17,12 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Json, JsonError> {
         Some(error) => Err(error),
         None => Ok(value),
     }
+}
+
+/// An array or object whose end has not come yet; an object waits for the value of one key.
+enum Open {
+    Array(Vec<Json>),
+    Object(Object, String, usize),
 }
 
 struct Reader<'a> {
@@ -54,11 +60,103 @@ impl Reader<'_> {
         found
     }
 
-    fn value(&mut self, depth: usize) -> Result<Json, JsonError> {
+    /// Reads one value. Open arrays and objects wait on a list of their own, so that nesting costs no call stack.
+    fn value(&mut self) -> Result<Json, JsonError> {
+        let mut open: Vec<Open> = Vec::new();
+        loop {
+            let mut value = match self.peek() {
+                Some(b'[' | b'{') if open.len() >= MAX_DEPTH => {
+                    return Err(JsonError::Nesting { offset: self.at });
+                }
+                Some(b'[') => {
+                    self.at += 1;
+                    self.space();
+                    if self.peek() != Some(b']') {
+                        open.push(Open::Array(Vec::new()));
+                        continue;
+                    }
+                    self.at += 1;
+                    Json::Array(Vec::new())
+                }
+                Some(b'{') => {
+                    self.at += 1;
+                    self.space();
+                    if self.peek() != Some(b'}') {
+                        let (key, offset) = self.key()?;
+                        open.push(Open::Object(Object::new(), key, offset));
+                        continue;
+                    }
+                    self.at += 1;
+                    Json::Object(Object::new())
+                }
+                _ => self.leaf()?,
+            };
+            // The value is complete: put it into what is open around it, and close what ends here.
+            loop {
+                let Some(around) = open.last_mut() else { return Ok(value) };
+                self.space();
+                let next = self.peek();
+                match around {
+                    Open::Array(items) => {
+                        items.push(value);
+                        if next == Some(b',') {
+                            self.at += 1;
+                            self.space();
+                            break;
+                        }
+                        if next != Some(b']') {
+                            return Err(self.syntax("expected `,` or `]`"));
+                        }
+                        value = Json::Array(std::mem::take(items));
+                    }
+                    Open::Object(members, key, offset) => {
+                        match members.entry(std::mem::take(key)) {
+                            Entry::Occupied(twin) => {
+                                let error =
+                                    JsonError::DuplicateKey { key: twin.key().clone(), offset: *offset };
+                                self.refused.get_or_insert(error);
+                            }
+                            Entry::Vacant(place) => {
+                                place.insert(value);
+                            }
+                        }
+                        if next == Some(b',') {
+                            self.at += 1;
+                            self.space();
+                            (*key, *offset) = self.key()?;
+                            break;
+                        }
+                        if next != Some(b'}') {
+                            return Err(self.syntax("expected `,` or `}`"));
+                        }
+                        value = Json::Object(std::mem::take(members));
+                    }
+                }
+                self.at += 1;
+                open.pop();
+            }
+        }
+    }
+
+    /// Reads a key with its colon, up to the value.
+    fn key(&mut self) -> Result<(String, usize), JsonError> {
+        let offset = self.at;
+        if self.peek() != Some(b'"') {
+            return Err(self.syntax("expected a key in quotes"));
+        }
+        let key = self.string()?;
+        self.space();
+        if self.peek() != Some(b':') {
+            return Err(self.syntax("expected `:`"));
+        }
+        self.at += 1;
+        self.space();
+        Ok((key, offset))
+    }
+
+    fn leaf(&mut self) -> Result<Json, JsonError> {
         match self.peek() {
             Some(b'"') => self.string().map(Json::Str),
-            Some(b'{') => self.object(depth),
-            Some(b'[') => self.array(depth),
             Some(b'-' | b'0'..=b'9') => self.number(),
             Some(b't') if self.word("true") => Ok(Json::Bool(true)),
             Some(b'f') if self.word("false") => Ok(Json::Bool(false)),
@@ -131,94 +229,35 @@ impl Reader<'_> {
             .map_err(|_| JsonError::IntegerDigits { offset: start, digits })
     }
 
-    fn deeper(&self, depth: usize) -> Result<usize, JsonError> {
-        if depth < MAX_DEPTH { Ok(depth + 1) } else { Err(JsonError::Nesting { offset: self.at }) }
-    }
-
-    fn array(&mut self, depth: usize) -> Result<Json, JsonError> {
-        let depth = self.deeper(depth)?;
-        self.at += 1;
-        let mut items = Vec::new();
-        self.space();
-        if self.peek() == Some(b']') {
-            self.at += 1;
-            return Ok(Json::Array(items));
-        }
-        loop {
-            self.space();
-            items.push(self.value(depth)?);
-            self.space();
-            match self.peek() {
-                Some(b',') => self.at += 1,
-                Some(b']') => {
-                    self.at += 1;
-                    return Ok(Json::Array(items));
-                }
-                _ => return Err(self.syntax("expected `,` or `]`")),
-            }
-        }
-    }
-
-    fn object(&mut self, depth: usize) -> Result<Json, JsonError> {
-        let depth = self.deeper(depth)?;
-        self.at += 1;
-        let mut members = Object::new();
-        self.space();
-        if self.peek() == Some(b'}') {
-            self.at += 1;
-            return Ok(Json::Object(members));
-        }
-        loop {
-            self.space();
-            let offset = self.at;
-            if self.peek() != Some(b'"') {
-                return Err(self.syntax("expected a key in quotes"));
-            }
-            let key = self.string()?;
-            self.space();
-            if self.peek() != Some(b':') {
-                return Err(self.syntax("expected `:`"));
-            }
-            self.at += 1;
-            self.space();
-            let value = self.value(depth)?;
-            match members.entry(key) {
-                Entry::Occupied(twin) => {
-                    let error = JsonError::DuplicateKey { key: twin.key().clone(), offset };
-                    self.refuse(error);
-                }
-                Entry::Vacant(place) => {
-                    place.insert(value);
-                }
-            }
-            self.space();
-            match self.peek() {
-                Some(b',') => self.at += 1,
-                Some(b'}') => {
-                    self.at += 1;
-                    return Ok(Json::Object(members));
-                }
-                _ => return Err(self.syntax("expected `,` or `}`")),
-            }
-        }
-    }
-
     fn string(&mut self) -> Result<String, JsonError> {
         self.at += 1;
         let mut out = String::new();
         loop {
-            let rest = self.bytes.get(self.at..).unwrap_or(&[]);
-            let run = crate::canonical::clean_prefix(rest);
-            let end = self.at + run;
-            // `run` stops only before ASCII bytes or at the end, so it lies on character boundaries.
-            out.push_str(self.text.get(self.at..end).unwrap_or(""));
-            self.at = end;
+            let start = self.at;
+            // Scanning stops before ASCII bytes, at the end, or at a bound; only the bound can split a character, and there
+            // the next round goes on without copying.
+            loop {
+                let run = crate::canonical::clean_prefix(self.bytes.get(self.at..).unwrap_or(&[]));
+                self.at += run;
+                match self.peek() {
+                    Some(byte) if run > 0 && byte >= 0x20 && byte != b'"' && byte != b'\\' => {}
+                    _ => break,
+                }
+            }
+            let run = self.text.get(start..self.at).unwrap_or("");
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
+                    if out.is_empty() {
+                        return Ok(run.to_owned());
+                    }
+                    out.push_str(run);
                     return Ok(out);
                 }
-                Some(b'\\') => self.escape(&mut out)?,
+                Some(b'\\') => {
+                    out.push_str(run);
+                    self.escape(&mut out)?;
+                }
                 Some(_) => return Err(self.syntax("a control character inside a string")),
                 None => return Err(self.syntax("the text ends inside a string")),
             }
