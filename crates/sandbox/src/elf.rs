@@ -11,6 +11,8 @@ const MAX_SEGMENTS: usize = 32;
 const MAX_DYNAMIC: usize = 256;
 const MAX_SYMBOLS: usize = 16_384;
 const MAX_NAME: usize = 256;
+const PAGE: u64 = 4096;
+const MAX_RELOCATIONS: u64 = 1 << 20;
 const MAX_TLS: u64 = 64 << 10;
 /// Largest memory image beyond the file (zero-initialised data), bytes.
 const MAX_IMAGE: u64 = 256 << 20;
@@ -132,6 +134,7 @@ pub fn inspect(object: &[u8], policy: &ElfPolicy<'_>) -> Result<ElfFacts, ElfErr
     if let Some(foreign) = needed.iter().find(|name| !policy.libraries.contains(&name.as_str())) {
         return Err(ElfError::Library(foreign.clone()));
     }
+    check_relocations(&bytes, &dynamic)?;
     let (exports, imports) = symbols(&bytes, &dynamic)?;
     if let Some(missing) = policy.required.difference(&exports).next() {
         return Err(ElfError::Missing(missing.clone()));
@@ -197,6 +200,9 @@ fn check_segments(segments: &[Segment]) -> Result<u64, ElfError> {
     for segment in segments {
         match segment.kind {
             PT_LOAD => {
+                if segment.address % PAGE != segment.offset % PAGE {
+                    return Err(ElfError::Malformed("a segment is not congruent with its place in the file"));
+                }
                 if segment.flags & WRITE_EXECUTE == WRITE_EXECUTE {
                     return Err(ElfError::Forbidden("a segment that is both writable and executable"));
                 }
@@ -233,6 +239,8 @@ struct Dynamic {
     hash: u64,
     gnu_hash: u64,
     needed: Vec<u64>,
+    /// Relocation tables: file offset and bytes.
+    relocations: Vec<(u64, u64)>,
 }
 
 impl Dynamic {
@@ -274,7 +282,12 @@ fn dynamic(bytes: &Bytes<'_>, segments: &[Segment]) -> Result<Dynamic, ElfError>
         return Err(ElfError::Malformed("an unusual dynamic section"));
     }
     let (mut strings, mut string_bytes, mut symbols, mut hash, mut gnu_hash) = (None, None, None, 0, 0);
+    // The loader finds the table by its address, this reader by its offset: they must be the same bytes.
+    if file_offset(segments, table.address)? != table.offset {
+        return Err(ElfError::Malformed("the dynamic section is not where its address says"));
+    }
     let mut needed = Vec::new();
+    let (mut rela, mut rela_bytes, mut plt, mut plt_bytes) = (None, 0, None, 0);
     for index in 0..table.file_bytes / 16 {
         let at = table.offset + index * 16;
         let (tag, value) = (bytes.u64(at)?, bytes.u64(at + 8)?);
@@ -283,6 +296,11 @@ fn dynamic(bytes: &Bytes<'_>, segments: &[Segment]) -> Result<Dynamic, ElfError>
             1 => needed.push(value),
             4 => hash = file_offset(segments, value)?,
             5 => strings = Some(file_offset(segments, value)?),
+            2 => plt_bytes = value,
+            7 => rela = Some(file_offset(segments, value)?),
+            8 => rela_bytes = value,
+            23 => plt = Some(file_offset(segments, value)?),
+            17 | 18 => return Err(ElfError::Forbidden("relocations without addends")),
             6 => symbols = Some(file_offset(segments, value)?),
             10 => string_bytes = Some(value),
             12 | 13 => return Err(ElfError::Forbidden("an initialiser or finaliser of its own")),
@@ -300,10 +318,29 @@ fn dynamic(bytes: &Bytes<'_>, segments: &[Segment]) -> Result<Dynamic, ElfError>
     match (strings, string_bytes, symbols) {
         (Some(strings), Some(string_bytes), Some(symbols)) => {
             bytes.slice(strings, string_bytes)?;
-            Ok(Dynamic { strings: (strings, string_bytes), symbols, hash, gnu_hash, needed })
+            let relocations = [rela.map(|at| (at, rela_bytes)), plt.map(|at| (at, plt_bytes))];
+            let relocations = relocations.into_iter().flatten().collect();
+            Ok(Dynamic { strings: (strings, string_bytes), symbols, hash, gnu_hash, needed, relocations })
         }
         _ => Err(ElfError::Malformed("no symbol or string table")),
     }
+}
+
+/// Refuses relocations that call code while the object is being loaded.
+fn check_relocations(bytes: &Bytes<'_>, dynamic: &Dynamic) -> Result<(), ElfError> {
+    for (start, len) in &dynamic.relocations {
+        if len % 24 != 0 || len / 24 > MAX_RELOCATIONS {
+            return Err(ElfError::Malformed("an unusual relocation table"));
+        }
+        bytes.slice(*start, *len)?;
+        for index in 0..len / 24 {
+            // R_X86_64_IRELATIVE
+            if bytes.u32(start + index * 24 + 8)? == 37 {
+                return Err(ElfError::Forbidden("an indirect function, resolved by code at load time"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Symbols in the table: from the classic hash table, or from the end of the last chain of the GNU one.
@@ -360,6 +397,49 @@ fn symbols(bytes: &Bytes<'_>, dynamic: &Dynamic) -> Result<(BTreeSet<String>, BT
         }
     }
     Ok((exports, imports))
+}
+
+/// What a program of the host needs to be loaded.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Needs {
+    /// The loader named by the program, if it is dynamically linked.
+    pub(crate) interpreter: Option<String>,
+    /// Needed libraries, in order.
+    pub(crate) libraries: Vec<String>,
+}
+
+/// Reads the needs of a trusted program or library of the host; `None` when it is no dynamic ELF file.
+pub(crate) fn dependencies(object: &[u8]) -> Option<Needs> {
+    let bytes = Bytes(object);
+    if object.get(..4)? != b"\x7fELF" {
+        return None;
+    }
+    let segments = segments(&bytes).ok()?;
+    let interpreter = segments.iter().find(|segment| segment.kind == PT_INTERP).and_then(|segment| {
+        let text = bytes.slice(segment.offset, segment.file_bytes).ok()?;
+        String::from_utf8(text.strip_suffix(b"\0")?.to_vec()).ok()
+    });
+    let table = segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
+    let (mut strings, mut string_bytes, mut needed) = (0, 0, Vec::new());
+    for index in 0..(table.file_bytes / 16).min(MAX_DYNAMIC as u64) {
+        let at = table.offset + index * 16;
+        match (bytes.u64(at).ok()?, bytes.u64(at + 8).ok()?) {
+            (0, _) => break,
+            (1, value) => needed.push(value),
+            (5, value) => strings = file_offset(&segments, value).ok()?,
+            (10, value) => string_bytes = value,
+            _ => {}
+        }
+    }
+    let names = Dynamic {
+        strings: (strings, string_bytes),
+        symbols: 0,
+        hash: 0,
+        gnu_hash: 0,
+        needed,
+        relocations: Vec::new(),
+    };
+    Some(Needs { interpreter, libraries: names.needed(&bytes).ok()? })
 }
 
 #[cfg(test)]
@@ -420,6 +500,18 @@ mod tests {
         );
         assert_eq!(
             check(&compile(&ifunc, &[]).unwrap()),
+            Err(ElfError::Forbidden("an indirect function, resolved by code at load time"))
+        );
+    }
+
+    #[test]
+    fn a_hidden_indirect_function_is_refused_by_its_relocation() {
+        let source = format!(
+            "{GOOD}static int a(void) {{ return 1; }} static void *r(void) {{ return a; }}\n\
+             static int f(void) __attribute__((ifunc(\"r\"))); int (*volatile g)(void) = f;"
+        );
+        assert_eq!(
+            check(&compile(&source, &[]).unwrap()),
             Err(ElfError::Forbidden("an indirect function, resolved by code at load time"))
         );
     }
