@@ -207,7 +207,7 @@ pub struct Projector<'a> {
     policy: EmissionsPolicy,
     context: &'a GlobalContext,
     authorities: Vec<ArenaAuthority>,
-    standing: Vec<&'a StandingClaim>,
+    standing: Vec<(ClaimDigest, &'a StandingClaim)>,
     discovery: Vec<(BountyDigest, &'a DiscoveryClaim)>,
     members: HashSet<&'a Hotkey>,
 }
@@ -266,7 +266,7 @@ impl<'a> Projector<'a> {
     fn shares(&self, block: u64) -> Result<Shares, ProjectError> {
         let mut credits: BTreeMap<&Hotkey, u128> = BTreeMap::new();
         let mut standing = Vec::with_capacity(self.standing.len());
-        for claim in &self.standing {
+        for (_, claim) in &self.standing {
             let age = block.saturating_sub(claim.crowned_block);
             let credit = credit(claim.speedup_ppm(), age, self.policy.half_life_blocks());
             standing.push(credit);
@@ -323,9 +323,9 @@ impl<'a> Projector<'a> {
     pub fn project(&self) -> Result<Projection<'a>, ProjectError> {
         let block = self.context.block();
         let shares = self.shares(block)?;
-        let rows = self.standing.iter().zip(&shares.standing).map(|(claim, credit)| StandingRow {
+        let rows = self.standing.iter().zip(&shares.standing).map(|((digest, claim), credit)| StandingRow {
             arena_digest: claim.arena,
-            claim_digest: claim.digest(),
+            claim_digest: *digest,
             credit: *credit,
             family_id: claim.family(),
             hotkey: claim.hotkey.clone(),
@@ -392,7 +392,7 @@ fn dust(block: u64, weights: &BTreeMap<Hotkey, u64>, credits: &BTreeMap<Hotkey, 
 fn check_arena<'a>(
     arena: &ArenaStanding<'a>,
     now: u64,
-    standing: &mut Vec<&'a StandingClaim>,
+    standing: &mut Vec<(ClaimDigest, &'a StandingClaim)>,
 ) -> Result<ArenaAuthority, ProjectError> {
     let (stack, id) = (arena.stack, arena.stack.arena);
     if stack.entries().is_empty() {
@@ -431,8 +431,9 @@ fn check_arena<'a>(
         if claim.crowned_block > now {
             return Err(ProjectError::ClaimFromFuture { claim: claim.crowned_block, now });
         }
-        standing_claims.push(claim.digest());
-        standing.push(claim);
+        let digest = claim.digest();
+        standing_claims.push(digest);
+        standing.push((digest, claim));
     }
     Ok(ArenaAuthority {
         arena: id,
