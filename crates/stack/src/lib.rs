@@ -10,6 +10,7 @@
 //! | [`native`] | sealed publications, build specs, compile profiles | §8 |
 //! | [`plan`] | marginal arms, rollback, cohorts | §4 |
 //! | [`reference`] | the pristine reference manifest, full and measured digest | §2.1 |
+//! | [`tree`] | engine trees: materialise, publish, reopen | §5 |
 //! | [`review`] | integration review records and release coverage | §2.2 |
 
 pub mod catalog;
@@ -22,6 +23,7 @@ pub mod plan;
 pub mod reference;
 pub mod review;
 mod text;
+pub mod tree;
 
 pub use catalog::Catalog;
 pub use contribution::{ContributionRef, IntegratedRef, ProposalRef};

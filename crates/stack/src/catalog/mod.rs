@@ -14,6 +14,7 @@ pub use data::{CPU_1, REGISTERED_2026_08_20, REGISTERED_2026_08_22, by_digest, k
 
 use crate::ids::{CatalogDigest, TargetId, TargetSpec};
 use crate::manifest::{self, CatalogSnapshot};
+use cacheon_bundle::{TargetRow, Targets};
 use cacheon_identity::{Decode, DecodeError, DecodeKind, Digest, Domain, Fields, Json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,6 +82,20 @@ impl Target {
         }
     }
 
+    /// What bundle inspection needs of the target.
+    fn row(&self) -> TargetRow {
+        TargetRow {
+            id: self.id.to_string(),
+            kind: match self.kind {
+                TargetKind::Slot(_) => cacheon_bundle::TargetKind::Slot,
+                TargetKind::Atomic { .. } => cacheon_bundle::TargetKind::Atomic,
+            },
+            members: self.members.iter().map(ToString::to_string).collect(),
+            features: self.allowed_features.clone(),
+            spec_digest: self.spec.digest(),
+        }
+    }
+
     /// The contract of a slot target.
     #[must_use]
     pub fn contract(&self) -> Option<&SlotContract> {
@@ -111,6 +126,7 @@ pub struct Catalog {
     targets: BTreeMap<TargetId, Target>,
     rules: Vec<CompositionRule>,
     provider_registry: Digest,
+    rows: Vec<TargetRow>,
 }
 
 /// A rule of catalogs, as it stands in error messages.
@@ -160,9 +176,11 @@ impl Catalog {
             targets: targets.into_iter().map(|target| (target.id.clone(), target)).collect(),
             rules,
             provider_registry: registry,
+            rows: Vec::new(),
             snapshot,
         };
         validity::derive_and_check(&mut catalog)?;
+        catalog.rows = catalog.targets.values().map(Target::row).collect();
         Ok(catalog)
     }
 
@@ -208,6 +226,13 @@ impl Catalog {
         self.targets
             .values()
             .find(|target| target.members.iter().collect::<BTreeSet<_>>() == slots.iter().collect())
+    }
+}
+
+/// Bundles are resolved and inspected against the catalog's rows.
+impl Targets for Catalog {
+    fn targets(&self) -> &[TargetRow] {
+        &self.rows
     }
 }
 

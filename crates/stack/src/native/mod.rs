@@ -8,12 +8,14 @@ mod inventory;
 mod path;
 mod profile;
 mod publish;
+mod worker;
 
 pub use build::{CpuBuildSpec, NativeBuildSpec, compiler_flags_digest, patcher_digest, toolchain_digest};
 pub use inventory::{InventoryError, MANIFEST, NativeFile, NativeInventory, relative_path};
 pub use path::{NativePathError, check_path};
 pub use profile::{CompileProfile, Degrees, rule as profile_rule};
 pub use publish::{NativePublication, PublishError, Published, publish, publish_files, reopen};
+pub use worker::{worker_address, worker_receipt};
 
 cacheon_identity::typed_digest! {
     /// What was built, with what, for what: the address of a publication.
