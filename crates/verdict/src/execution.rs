@@ -62,7 +62,8 @@ impl RankRow {
             _ => None,
         };
         let receipts = row.get("prior_receipts");
-        let counter = |name: &str| receipts?.get(name).and_then(integer).and_then(|value| u64::try_from(value).ok());
+        let counter =
+            |name: &str| receipts?.get(name).and_then(integer).and_then(|value| u64::try_from(value).ok());
         let counters = || {
             Some(RankCounters {
                 fired: counter("fired")?,
@@ -84,10 +85,8 @@ impl ExecutionEvidence {
         let first = generations.next().unwrap_or(-1);
         let prior_generation = if generations.all(|other| other == first) { first.max(-1) } else { -1 };
         let unobserved = prior_generation == -1 || ranks == 0;
-        let complete: Option<Vec<RankCounters>> = group
-            .iter()
-            .map(|row| row.and_then(|row| row.generation.and(row.counters)))
-            .collect();
+        let complete: Option<Vec<RankCounters>> =
+            group.iter().map(|row| row.and_then(|row| row.generation.and(row.counters))).collect();
         let prior_execution_ranks = match complete {
             Some(counters) if !unobserved => {
                 i64::try_from(counters.iter().filter(|rank| rank.clean()).count()).unwrap_or(-1)

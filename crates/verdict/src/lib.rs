@@ -20,6 +20,7 @@ pub mod decision;
 pub mod execution;
 pub mod fields;
 pub mod graph;
+pub mod quality;
 pub mod selection;
 pub mod speed;
 pub mod table;

@@ -114,7 +114,8 @@ pub fn aggregate<'a>(parts: &Components<'a>) -> Aggregate<'a> {
 /// `speed_regression` standing for either speed code.
 #[must_use]
 pub fn retained_reason<'a>(claimed: &'a str, derived: &'a str) -> &'a str {
-    let speed = [SpeedFailure::CandidateSlower.code(), SpeedFailure::ThresholdNotMet.code()].contains(&derived);
+    let speed =
+        [SpeedFailure::CandidateSlower.code(), SpeedFailure::ThresholdNotMet.code()].contains(&derived);
     if claimed == "speed_regression" && speed { claimed } else { derived }
 }
 

@@ -99,7 +99,8 @@ impl Workload {
     #[must_use]
     pub fn occurrences(&self, workload_digest: Digest) -> Vec<Vec<Digest>> {
         let of = |(batch, prompts): (usize, &Vec<String>)| {
-            let one = |(index, text): (usize, &String)| prompt_occurrence(workload_digest, batch, index, text);
+            let one =
+                |(index, text): (usize, &String)| prompt_occurrence(workload_digest, batch, index, text);
             prompts.iter().enumerate().map(one).collect()
         };
         self.prompt_batches.iter().enumerate().map(of).collect()
@@ -127,7 +128,12 @@ impl Canonical for Occurrence {
 /// The occurrence digest of one prompt: its text (UTF-8) at its place in a workload.
 #[must_use]
 pub fn prompt_occurrence(workload_digest: Digest, batch: usize, index: usize, text: &str) -> Digest {
-    OCCURRENCE.digest(&Occurrence { batch, index, prompt: sha256(text.as_bytes()), workload: workload_digest })
+    OCCURRENCE.digest(&Occurrence {
+        batch,
+        index,
+        prompt: sha256(text.as_bytes()),
+        workload: workload_digest,
+    })
 }
 
 /// The audit's prompt: fewest Unicode code points, then the smallest hexadecimal SHA-256 of its UTF-8 (§6).

@@ -24,6 +24,8 @@ impl Precision {
     pub const DIVERGENCE: Self = Self(48);
     /// 50 digits: control grading.
     pub const CONTROL: Self = Self(50);
+    /// 60 digits: means of our own quality policy.
+    pub const MEAN: Self = Self(60);
     /// 96 digits: sums, means, ratios and the support projection.
     pub const WIDE: Self = Self(96);
 

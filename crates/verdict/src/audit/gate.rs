@@ -1,6 +1,6 @@
 //! The gate: exact slot × rank coverage, no violation, no comparison that could not be made.
 
-use cacheon_identity::Json;
+use cacheon_identity::{Decode, DecodeError, Json, float17};
 use cacheon_records::audit::{AuditPolicy, AuditReceipt};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -150,7 +150,8 @@ pub fn gate(rows: &[Option<GateRow>], minimum: Option<u64>, authority: GateAutho
         return Gate::refuse("audit receipt is not an object");
     }
     let sum = |count: fn(&GateRow) -> u64| whole.iter().map(|row| u128::from(count(row))).sum::<u128>();
-    let (n, violations, errors) = (sum(|row| row.n), sum(|row| row.violations), sum(|row| row.compare_errors));
+    let (n, violations, errors) =
+        (sum(|row| row.n), sum(|row| row.violations), sum(|row| row.compare_errors));
     let worst = whole.iter().map(|row| row.worst_frac).fold(f64::INFINITY, f64::min);
     let suffix = if violations > 0 {
         ""
@@ -175,8 +176,28 @@ pub fn gate(rows: &[Option<GateRow>], minimum: Option<u64>, authority: GateAutho
 /// Gates checked receipts against their policy.
 #[must_use]
 pub fn gate_receipts(policy: &AuditPolicy, receipts: &[AuditReceipt]) -> Gate {
-    let slots: Vec<String> = policy.control.expected_slots().iter().map(|slot| slot.as_str().to_owned()).collect();
+    let slots: Vec<String> =
+        policy.control.expected_slots().iter().map(|slot| slot.as_str().to_owned()).collect();
     let rows: Vec<Option<GateRow>> = receipts.iter().map(GateRow::of).map(Some).collect();
-    let authority = GateAuthority { slots: Some(&slots), members: Some(policy.control.expected_member_count()) };
+    let authority =
+        GateAuthority { slots: Some(&slots), members: Some(policy.control.expected_member_count()) };
     gate(&rows, Some(policy.control.minimum_calls()), authority)
+}
+
+/// Reads a receipt as it arrives from a worker, where the two floats may also be integers.
+///
+/// # Errors
+/// What the receipt record refuses.
+pub fn receive(row: &Json) -> Result<AuditReceipt, DecodeError> {
+    let mut row = row.clone();
+    if let Json::Object(members) = &mut row {
+        for name in ["worst_frac", "min_ratio"] {
+            if let Some(value) = members.get_mut(name)
+                && let Some(integer) = value.as_i64()
+            {
+                *value = Json::Str(float17::format(integer as f64));
+            }
+        }
+    }
+    AuditReceipt::decode(&row)
 }

@@ -5,5 +5,5 @@
 mod gate;
 mod witness;
 
-pub use gate::{Gate, GateAuthority, GateRow, gate, gate_receipts};
+pub use gate::{Gate, GateAuthority, GateRow, gate, gate_receipts, receive};
 pub use witness::{AuditExecution, AuditWitness, AuditWitnessParts};

@@ -5,6 +5,7 @@ mod control;
 mod derive;
 mod manifest;
 
+pub(crate) use control::wide;
 pub use control::{ControlGrade, SeriesBounds, grade_control, series_bounds};
 pub use derive::{
     CalibrationEvidenceSet, EVIDENCE_DOMAIN, EVIDENCE_SCHEMA, EvidencePolicyV1, derive_manifest, reopen,

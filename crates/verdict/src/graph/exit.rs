@@ -65,7 +65,11 @@ impl GraphExit {
     ///
     /// # Errors
     /// The grade is not a FAIL of this requirement with evidence.
-    pub fn of(requirement: GraphRequirement, grade: GraphGrade, parts: GraphExitParts) -> Result<Self, DecodeError> {
+    pub fn of(
+        requirement: GraphRequirement,
+        grade: GraphGrade,
+        parts: GraphExitParts,
+    ) -> Result<Self, DecodeError> {
         let reference = grade.evidence_ref_digest.unwrap_or(Digest::ZERO);
         Self {
             authenticated_request_digest: parts.authenticated_request_digest,
@@ -88,21 +92,51 @@ impl GraphExit {
     fn rules(&self) -> Result<(), DecodeError> {
         let grade = &self.graph_grade;
         require(self.decision == Decision::Fail, "decision", "a graph exit is a FAIL", &self.decision)?;
-        require(grade.decision == self.decision, "graph_grade", "the grade decides otherwise", &grade.decision)?;
-        require(grade.reason == self.terminal_reason, "terminal_reason", "not the grade's reason", &self.terminal_reason)?;
+        require(
+            grade.decision == self.decision,
+            "graph_grade",
+            "the grade decides otherwise",
+            &grade.decision,
+        )?;
+        require(
+            grade.reason == self.terminal_reason,
+            "terminal_reason",
+            "not the grade's reason",
+            &self.terminal_reason,
+        )?;
         let own = self.graph_requirement.digest();
         let rule = "not the digest of the requirement";
-        require(self.graph_requirement_digest == own, "graph_requirement_digest", rule, &self.graph_requirement_digest)?;
+        require(
+            self.graph_requirement_digest == own,
+            "graph_requirement_digest",
+            rule,
+            &self.graph_requirement_digest,
+        )?;
         require(grade.requirement_digest == own, "graph_grade", "the grade is of another requirement", &own)?;
         let delta = self.graph_requirement.binding.selected_delta_digest;
-        require(self.selected_delta_digest == delta, "selected_delta_digest", "not the verified delta", &delta)?;
+        require(
+            self.selected_delta_digest == delta,
+            "selected_delta_digest",
+            "not the verified delta",
+            &delta,
+        )?;
         // A FAIL needs evidence, and the reference must follow from the requirement and the graded raw digest alone.
         let raw = grade.raw_evidence_digest.unwrap_or(Digest::ZERO);
         let derived = GraphEvidenceRef::of(&self.graph_requirement, raw).digest();
         let rule = "does not re-derive from the requirement and the graded evidence";
         let named = self.graph_evidence_ref_digest;
-        require(grade.raw_evidence_digest.is_some() && named == derived, "graph_evidence_ref_digest", rule, &named)?;
-        require(grade.evidence_ref_digest == Some(named), "graph_grade", "the grade names other evidence", &named)?;
+        require(
+            grade.raw_evidence_digest.is_some() && named == derived,
+            "graph_evidence_ref_digest",
+            rule,
+            &named,
+        )?;
+        require(
+            grade.evidence_ref_digest == Some(named),
+            "graph_grade",
+            "the grade names other evidence",
+            &named,
+        )?;
         let label = &self.graph_artifact_ref.label;
         let labels = label.domain.as_str() == ARTIFACT_DOMAIN
             && label.media_type.as_str() == ARTIFACT_MEDIA_TYPE

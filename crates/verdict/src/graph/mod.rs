@@ -9,4 +9,6 @@ pub use records::{
     FailureKind, GraphEvidenceRef, GraphMemberEvidence, GraphPolicyV1, GraphRawEvidence, GraphRequirement,
     GraphShapeEvidence, GraphVariantEvidence, GraphVariantRequirement, MemberBinding, VerificationBinding,
 };
-pub use regrade::{ARTIFACT_DOMAIN, ARTIFACT_MEDIA_TYPE, ARTIFACT_SCHEMA, GraphError, GraphGrade, regrade, reopen};
+pub use regrade::{
+    ARTIFACT_DOMAIN, ARTIFACT_MEDIA_TYPE, ARTIFACT_SCHEMA, GraphError, GraphGrade, regrade, reopen,
+};

@@ -1,6 +1,8 @@
 //! Requirement, raw evidence and the reference between them.
 
-use crate::fields::{Identifier, SchemaOne, ascending, distinct, literals, require, ruled_record, text_enums};
+use crate::fields::{
+    Identifier, SchemaOne, ascending, distinct, literals, require, ruled_record, text_enums,
+};
 use cacheon_identity::{DecodeError, Digest, Domain, record};
 
 const BINDING: Domain = Domain::new("cacheon.qualification.graph-binding");
@@ -131,13 +133,24 @@ ruled_record! {
 impl GraphRequirement {
     fn rules(&self) -> Result<(), DecodeError> {
         let rule = "at least two replays";
-        require(self.expected_graph_replays >= 2, "expected_graph_replays", rule, &self.expected_graph_replays)?;
-        let keys: Vec<_> = self.variants.iter().map(|variant| (&variant.slot_id, &variant.variant_id)).collect();
+        require(
+            self.expected_graph_replays >= 2,
+            "expected_graph_replays",
+            rule,
+            &self.expected_graph_replays,
+        )?;
+        let keys: Vec<_> =
+            self.variants.iter().map(|variant| (&variant.slot_id, &variant.variant_id)).collect();
         require(ascending(&keys), "variants", "variants are sorted by slot and id, unique", &keys.len())?;
         let mut slots: Vec<&Identifier> = self.variants.iter().map(|variant| &variant.slot_id).collect();
         slots.dedup();
         let members = self.binding.members.iter().map(|member| &member.slot_id);
-        require(slots.iter().copied().eq(members), "variants", "the variants do not cover exactly the members", &slots.len())
+        require(
+            slots.iter().copied().eq(members),
+            "variants",
+            "the variants do not cover exactly the members",
+            &slots.len(),
+        )
     }
 
     /// Identity.
@@ -179,7 +192,12 @@ impl GraphShapeEvidence {
             FailureKind::Replay => flags == (true, true, true, false),
             FailureKind::GraphNotRequired => flags == (true, true, false, false) && replays == 0,
         };
-        require(admitted, "failure_kind", "the flags and replays are not a state of this kind", &self.failure_kind)
+        require(
+            admitted,
+            "failure_kind",
+            "the flags and replays are not a state of this kind",
+            &self.failure_kind,
+        )
     }
 }
 

@@ -92,7 +92,8 @@ fn findings(requirement: &GraphRequirement, raw: &GraphRawEvidence) -> Finding {
             if !shapes.eq(&required.shape_descriptor_digests) {
                 return INCOMPLETE_SHAPES;
             }
-            let claimed = variant.shapes.iter().filter(|shape| shape.applicable).map(|shape| &shape.descriptor_digest);
+            let claimed =
+                variant.shapes.iter().filter(|shape| shape.applicable).map(|shape| &shape.descriptor_digest);
             let same = claimed.eq(&required.applicable_shape_descriptor_digests);
             if variant.context_applicable != required.context_applicable || !same {
                 return (Decision::Fail, "graph_applicability_failed");
@@ -120,7 +121,9 @@ fn findings(requirement: &GraphRequirement, raw: &GraphRawEvidence) -> Finding {
 /// Grades raw evidence against its requirement; absent evidence is NO_DECISION.
 #[must_use]
 pub fn regrade(
-    requirement: &GraphRequirement, reference: Option<&GraphEvidenceRef>, raw: Option<&GraphRawEvidence>,
+    requirement: &GraphRequirement,
+    reference: Option<&GraphEvidenceRef>,
+    raw: Option<&GraphRawEvidence>,
 ) -> GraphGrade {
     let requirement_digest = requirement.digest();
     let (decision, reason) = match (reference, raw) {
@@ -152,7 +155,10 @@ pub fn regrade(
 /// # Errors
 /// Bytes or labels that are not what `artifact` cites, or that are not the canonical record.
 pub fn reopen(
-    requirement: &GraphRequirement, reference: &GraphEvidenceRef, artifact: &EvidenceRef, payload: &[u8],
+    requirement: &GraphRequirement,
+    reference: &GraphEvidenceRef,
+    artifact: &EvidenceRef,
+    payload: &[u8],
 ) -> Result<GraphGrade, GraphError> {
     let same = |what: &'static str, found: String, expected: String| {
         if found == expected { Ok(()) } else { Err(GraphError::Mismatch { what, found, expected }) }

@@ -4,11 +4,12 @@
 mod profile;
 mod reveal;
 
+pub(crate) use profile::is_tail_threshold;
 pub use profile::{
-    HiddenJudgeBinding, HiddenTasks, ProfilePolicyV1, QualificationProfile, hidden_judge_output, hidden_task_plan,
-    hidden_task_plan_digest,
+    HiddenJudgeBinding, HiddenTasks, ProfilePolicyV1, QualificationProfile, hidden_judge_output,
+    hidden_task_plan, hidden_task_plan_digest,
 };
 pub use reveal::{
-    CommitmentParts, EntropyReceipt, Secret, SelectionCommitment, SelectionError, SelectionPolicyV1, SelectionReceipt,
-    audit_seed, declared_entropy_source, entropy_authority_receipt, rank, reopen, reveal,
+    CommitmentParts, EntropyReceipt, Secret, SelectionCommitment, SelectionError, SelectionPolicyV1,
+    SelectionReceipt, audit_seed, declared_entropy_source, entropy_authority_receipt, rank, reopen, reveal,
 };

@@ -72,7 +72,12 @@ impl QualificationProfile {
         require(is_tail_threshold(tail), "nll_tail_threshold", "not above 0 and at most 10^6", tail)?;
         let metrics = &self.required_quality_metrics;
         let sorted = !metrics.is_empty() && ascending(metrics);
-        require(sorted, "required_quality_metrics", "metrics are sorted, unique and at least one", &metrics.len())?;
+        require(
+            sorted,
+            "required_quality_metrics",
+            "metrics are sorted, unique and at least one",
+            &metrics.len(),
+        )?;
         let needs = metrics.iter().find(|name| DISTRIBUTION_METRICS.contains(&name.as_str()));
         let rule = "width 0 retains no distributions";
         let possible = self.topk_width > 0 || needs.is_none();
@@ -159,8 +164,15 @@ record! {
 
 /// The hidden tasks of prompts, in their order.
 #[must_use]
-pub fn hidden_task_plan(binding: &HiddenJudgeBinding, per_prompt: u64, prompts: &[Digest]) -> Vec<HiddenTasks> {
-    prompts.iter().map(|prompt| HiddenTasks { prompt: *prompt, tasks: binding.tasks(*prompt, per_prompt) }).collect()
+pub fn hidden_task_plan(
+    binding: &HiddenJudgeBinding,
+    per_prompt: u64,
+    prompts: &[Digest],
+) -> Vec<HiddenTasks> {
+    prompts
+        .iter()
+        .map(|prompt| HiddenTasks { prompt: *prompt, tasks: binding.tasks(*prompt, per_prompt) })
+        .collect()
 }
 
 /// The digest of a hidden-task plan.

@@ -195,7 +195,10 @@ impl EntropyReceipt {
         let source_digest = commitment.entropy_source_digest;
         Self {
             authority_receipt_digest: entropy_authority_receipt(
-                commitment_digest, entropy_digest, source_digest, teardown_digest,
+                commitment_digest,
+                entropy_digest,
+                source_digest,
+                teardown_digest,
             ),
             commitment_digest,
             entropy_digest,
@@ -230,7 +233,12 @@ impl Canonical for Authority {
 
 /// The authority receipt of an entropy draw; `teardown` is the quiescence hash of the teardown before it.
 #[must_use]
-pub fn entropy_authority_receipt(commitment: Digest, entropy: Digest, source: Digest, teardown: Digest) -> Digest {
+pub fn entropy_authority_receipt(
+    commitment: Digest,
+    entropy: Digest,
+    source: Digest,
+    teardown: Digest,
+) -> Digest {
     AUTHORITY_RECEIPT.digest(&Authority { commitment, entropy, source, teardown })
 }
 
@@ -284,7 +292,8 @@ pub fn rank(commitment: &SelectionCommitment, reveal_digest: Digest, entropy_dig
         .prompt_digests
         .iter()
         .map(|prompt| {
-            let key = Key { commitment: own, entropy: entropy_digest, prompt: *prompt, reveal: reveal_digest };
+            let key =
+                Key { commitment: own, entropy: entropy_digest, prompt: *prompt, reveal: reveal_digest };
             (KEY.digest(&key), *prompt)
         })
         .collect();
@@ -305,7 +314,10 @@ fn check_entropy(commitment: &SelectionCommitment, entropy: &EntropyReceipt) -> 
 /// # Errors
 /// The secret or the entropy is of another commitment.
 pub fn reveal(
-    commitment: &SelectionCommitment, secret: &Secret, entropy: &EntropyReceipt, sealed_cohort_trajectory: Digest,
+    commitment: &SelectionCommitment,
+    secret: &Secret,
+    entropy: &EntropyReceipt,
+    sealed_cohort_trajectory: Digest,
 ) -> Result<SelectionReceipt, SelectionError> {
     check_entropy(commitment, entropy)?;
     let reveal_digest = secret.commitment();
@@ -325,7 +337,9 @@ pub fn reveal(
 /// # Errors
 /// Any record that does not follow from the others.
 pub fn reopen(
-    commitment: &SelectionCommitment, entropy: &EntropyReceipt, receipt: &SelectionReceipt,
+    commitment: &SelectionCommitment,
+    entropy: &EntropyReceipt,
+    receipt: &SelectionReceipt,
 ) -> Result<(), SelectionError> {
     check_entropy(commitment, entropy)?;
     same("the commitment of the selection", receipt.commitment_digest, commitment.digest())?;
