@@ -1,4 +1,5 @@
 //! Golden cases of graph evidence, audits, per-rank execution, the decision table and float text.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! Golden cases of calibration, quality evidence, selection and workloads.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 

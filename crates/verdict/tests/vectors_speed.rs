@@ -1,4 +1,5 @@
 //! Golden cases of speed policies, reads, arithmetic, grades and witnesses.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 
@@ -12,6 +13,7 @@ use cacheon_verdict::speed::{
     self, Bar, ReadRate, SpeedPolicy, SpeedPolicyParts, SpeedupVerdict, TwoReadLimits, Version, WindowRules,
     score,
 };
+use cacheon_verdict::speed::{EvidencePolicy, LegacySpeedWitness};
 use cacheon_verdict::speed::{
     LiveSpeedWitness, PolicyFrame, Regrade, ResidentSpeedWitness, SpeedBinding, WitnessLinks,
 };
@@ -495,5 +497,57 @@ fn vectors_qualification_retained_regrade() {
             same_text(expected, "fail_reason_if_failed", reason)
         }
         op => Err(unknown_op(op)),
+    });
+}
+
+#[test]
+fn vectors_qualification_speed_legacy_witness() {
+    cacheon_vectors::run("qualification-speed-legacy-witness", &[], |case| {
+        let (value, expected) = (case.value, expect(case.value)?);
+        match case.op() {
+            "witness" => {
+                only(
+                    expected,
+                    &["evidence_digest", "evidence_policy", "evidence_policy_digest", "regrade", "witness"],
+                )?;
+                let witness: LegacySpeedWitness = decode(at(expected, "witness")?)?;
+                same_record(expected, "witness", &witness)?;
+                same_digest(expected, "evidence_digest", witness.evidence_digest())?;
+                same_record(expected, "evidence_policy", &witness.evidence_policy())?;
+                same_digest(expected, "evidence_policy_digest", witness.evidence_policy().digest())?;
+                let calibration: CalibrationManifest = decode(at(case.file, "calibration")?)?;
+                let wanted = at(expected, "regrade")?;
+                let wrapped = json!({ "expect": wanted });
+                let Some(regrade) = outcome(&wrapped, witness.regrade(&calibration))? else { return Ok(()) };
+                only(wanted, &["ok", "decision", "reason", "speedup"])?;
+                same_text(wanted, "decision", regrade.decision.as_str())?;
+                same_value(wanted, "reason", &json!(regrade.reason()))?;
+                same_text(wanted, "speedup", &text17(regrade.verdict.speedup))
+            }
+            "parse" => {
+                let Some(witness) = outcome(value, decode::<LegacySpeedWitness>(case.get("input")?))? else {
+                    return Ok(());
+                };
+                only(expected, &["ok", "evidence_digest"])?;
+                same_digest(expected, "evidence_digest", witness.evidence_digest())
+            }
+            "evidence_policy" => match value.get("input") {
+                Some(input) => {
+                    let members = || Some((input[0].as_u64()?, input[1].as_u64()?, input[2].as_str()?));
+                    let found = members().and_then(|(version, reads, name)| {
+                        EvidencePolicy::from_members(version, reads, name)
+                    });
+                    outcome(value, found.ok_or("no such policy"))?;
+                    Ok(())
+                }
+                None => {
+                    only(expected, &["digest", "to_dict"])?;
+                    let policy: EvidencePolicy = decode(at(expected, "to_dict")?)?;
+                    same_record(expected, "to_dict", &policy)?;
+                    same_digest(expected, "digest", policy.digest())
+                }
+            },
+            op => Err(unknown_op(op)),
+        }
     });
 }

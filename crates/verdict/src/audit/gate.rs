@@ -140,10 +140,10 @@ pub fn gate(rows: &[Option<GateRow>], minimum: Option<u64>, authority: GateAutho
     let broken = whole.len() < rows.len();
     if let Some((slots, members)) = covered {
         let problem = coverage(&whole, slots, members, minimum);
-        if !broken || problem.as_deref().is_some_and(|text| text.ends_with("malformed")) {
-            if let Some(problem) = problem {
-                return Gate::refuse(problem);
-            }
+        if let Some(problem) = problem
+            && (!broken || problem.ends_with("malformed"))
+        {
+            return Gate::refuse(problem);
         }
     }
     if broken {

@@ -45,6 +45,8 @@ pub struct Graded {
     pub decision: Option<Decision>,
     /// Whether a conditioning regression forced the decision.
     pub conditioning_failed: bool,
+    /// The spread of the baselines, when the later ones were excluded for it.
+    pub drift: Option<f64>,
 }
 
 impl Graded {
@@ -126,18 +128,21 @@ fn grade_two(policy: &SpeedPolicy, reads: &[ReadRate]) -> Result<Graded, GradeEr
         ),
         ..scored
     };
-    Ok(Graded { verdict, decision, conditioning_failed })
+    Ok(Graded { verdict, decision, conditioning_failed, drift: None })
 }
 
-/// Drops the later baselines when the baselines drifted apart by more than the calibrated noise (version 5 on).
-fn exclude_drift(policy: &SpeedPolicy, rates: &mut Rates) -> Result<(), GradeError> {
-    let drifts = policy.version() >= Version::V5
-        && rates.baselines.len() >= 2
-        && relative_spread(&rates.baselines)? > policy.bar().max_noise;
-    if drifts {
-        rates.baselines.truncate(1);
+/// Drops the later baselines when the baselines drifted apart by more than the calibrated noise (version 5 on), and says
+/// by how much they did.
+fn exclude_drift(policy: &SpeedPolicy, rates: &mut Rates) -> Result<Option<f64>, GradeError> {
+    if policy.version() < Version::V5 || rates.baselines.len() < 2 {
+        return Ok(None);
     }
-    Ok(())
+    let spread = relative_spread(&rates.baselines)?;
+    if spread <= policy.bar().max_noise {
+        return Ok(None);
+    }
+    rates.baselines.truncate(1);
+    Ok(Some(spread))
 }
 
 /// Grades one bracket. `concluding` is true when no further read may follow.
@@ -152,7 +157,7 @@ pub fn grade(policy: &SpeedPolicy, reads: &[ReadRate], concluding: bool) -> Resu
         return grade_two(policy, reads);
     }
     let mut rates = rates(policy, reads)?;
-    exclude_drift(policy, &mut rates)?;
+    let drift = exclude_drift(policy, &mut rates)?;
     let verdict = score(&policy.bar(), &rates.baselines, &rates.candidates)?;
     let decision = if policy.version() >= Version::V4 {
         let clear = score::invariant(verdict.required, &rates.baselines, &rates.candidates);
@@ -160,7 +165,7 @@ pub fn grade(policy: &SpeedPolicy, reads: &[ReadRate], concluding: bool) -> Resu
     } else {
         margin_rule(policy, &verdict, concluding)
     };
-    Ok(Graded { verdict, decision, conditioning_failed: false })
+    Ok(Graded { verdict, decision, conditioning_failed: false, drift })
 }
 
 /// The rule of versions 1 to 3: outside one margin of the bar decides, a concluding bracket decides by the bar itself.
@@ -203,6 +208,8 @@ pub struct Outcome {
     pub escalated: bool,
     /// Whether conditioning decided.
     pub conditioning_failed: bool,
+    /// The spread of the baselines, when the deciding grade excluded the later ones for it.
+    pub drift: Option<f64>,
 }
 
 impl Outcome {
@@ -226,6 +233,7 @@ impl Outcome {
             decision,
             escalated: false,
             conditioning_failed: graded.conditioning_failed,
+            drift: graded.drift,
         }
     }
 
@@ -236,6 +244,7 @@ impl Outcome {
             decision,
             escalated: true,
             conditioning_failed: last.conditioning_failed,
+            drift: last.drift,
         }
     }
 }
@@ -319,7 +328,7 @@ fn grade_adaptive(policy: &SpeedPolicy, reads: &[ReadRate], rule: Rule) -> Resul
                 let rates = rates(policy, reads)?;
                 let verdict = score(&policy.bar(), &rates.baselines, &rates.candidates)?;
                 let decision = margin_rule(policy, &verdict, concluding);
-                Graded { verdict, decision, conditioning_failed: false }
+                Graded { verdict, decision, conditioning_failed: false, drift: None }
             }
         };
         graded.conditioning_failed = any_conditioning_regressed(policy, reads)?;
