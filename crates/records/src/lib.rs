@@ -10,6 +10,8 @@
 //! | [`cpu`] | raw records of the CPU arena |
 //! | [`domains`] | every digest domain of this crate, with its members |
 //! | [`evidence`] | references to retained bytes (spec 20 §2.2) |
+//! | [`lane`] | the deployed lanes, their pair and its binding (spec 50 §8) |
+//! | [`launch`] | what exactly was started, on what, under which limits (spec 50 §2) |
 //! | [`text`] | identifier grammars shared by records |
 
 pub mod arena;
@@ -17,4 +19,6 @@ pub mod audit;
 pub mod cpu;
 pub mod domains;
 pub mod evidence;
+pub mod lane;
+pub mod launch;
 pub mod text;
