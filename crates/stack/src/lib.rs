@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`disk`] | why a tree on disk was refused | |
 //! | [`ids`] | digests and identifiers of this area, each its own type | §1.6, §2 |
+//! | [`arena`] | service manifests, admission, screens, receipts | §6 |
 //! | [`catalog`] | target catalogs as versioned data, closures, active sets | §3 |
 //! | [`contribution`] | proposal and integrated references, the selected delta | §2 |
 //! | [`manifest`] | evaluation stacks and engine releases, and the context they are checked against | §2 |
@@ -13,6 +14,7 @@
 //! | [`tree`] | engine trees: materialise, publish, reopen | §5 |
 //! | [`review`] | integration review records and release coverage | §2.2 |
 
+pub mod arena;
 pub mod catalog;
 pub mod contribution;
 pub mod disk;

@@ -1,4 +1,5 @@
 //! Engine trees of kernels in C: what is emitted, and what does not reopen.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use cacheon_bundle::tree::{Node, Tree};
 use cacheon_bundle::{Bundle, inspect};

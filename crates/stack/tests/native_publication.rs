@@ -1,8 +1,11 @@
 //! Publications on disk: what a hostile stage, a tampered publication or a second build can do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use cacheon_identity::sha256;
 use cacheon_stack::disk::DiskError;
-use cacheon_stack::native::{self, BuildDigest, MANIFEST, PublishError, Published};
+use cacheon_stack::native::{
+    self, BuildDigest, MANIFEST, NativeFile, NativeInventory, PublishError, Published,
+};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -152,4 +155,29 @@ fn modes_and_links_at_the_address_are_refused() {
     symlink(&at, &elsewhere).unwrap();
     let refused = native::reopen(root.path(), build("b")).unwrap_err();
     assert!(matches!(refused, PublishError::Disk(DiskError::Root(_))), "{refused}");
+}
+
+#[test]
+fn published_bundles_have_the_deployed_addresses_and_receipts() {
+    let Some(file) = cacheon_vectors::load("intake-publication") else { return };
+    let mut checked = 0;
+    for case in file["cases"].as_array().unwrap() {
+        let text = |name: &str| case[name].as_str();
+        let (Some(address), Some(receipt)) = (text("address_digest"), text("receipt_digest")) else {
+            continue;
+        };
+        let rows = case["inventory"].as_array().unwrap().iter().map(|row| NativeFile {
+            path: row["path"].as_str().unwrap().to_owned(),
+            sha256: row["sha256"].as_str().unwrap().parse().unwrap(),
+            size: row["size"].as_u64().unwrap(),
+        });
+        let bundle = text("content_hash").unwrap().parse().unwrap();
+        let inventory = NativeInventory::new(address.parse().unwrap(), rows.collect()).unwrap();
+        let computed = native::worker_address(&bundle, inventory.directories(), inventory.files());
+        assert_eq!(computed.to_string(), address);
+        assert_eq!(Some(inventory.digest().to_string().as_str()), text("publication_digest"));
+        assert_eq!(native::worker_receipt(&bundle, &inventory).to_string(), receipt);
+        checked += 1;
+    }
+    assert!(checked > 0);
 }

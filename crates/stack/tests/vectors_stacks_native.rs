@@ -1,4 +1,5 @@
 //! The `stacks_native` cases.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 

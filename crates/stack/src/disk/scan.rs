@@ -85,14 +85,16 @@ impl Scan {
     }
 }
 
-/// Reads the tree below an open directory. `path` is only for messages; `keep` names files whose bytes are returned;
-/// `sink` sees every file's bytes as they are read, preceded by a call with the empty slice.
+/// Sees every file's bytes as they are read; a call with the empty slice starts a file.
+pub(crate) type Sink<'a> = &'a mut dyn FnMut(&str, &[u8]) -> Result<(), DiskError>;
+
+/// Reads the tree below an open directory. `path` is only for messages; `keep` names files whose bytes are returned.
 pub(crate) fn scan(
     root: &OwnedFd,
     path: &Path,
     limits: &ScanLimits,
     keep: impl Fn(&str) -> bool,
-    sink: &mut dyn FnMut(&str, &[u8]) -> Result<(), DiskError>,
+    sink: Sink<'_>,
 ) -> Result<Scan, DiskError> {
     let status = fstat(root).map_err(|error| DiskError::io("examine", path, error))?;
     let mut reader = Reader {
@@ -137,7 +139,7 @@ struct Reader<'a> {
     root: &'a Path,
     limits: &'a ScanLimits,
     keep: &'a dyn Fn(&str) -> bool,
-    sink: &'a mut dyn FnMut(&str, &[u8]) -> Result<(), DiskError>,
+    sink: Sink<'a>,
     out: Scan,
     total: u64,
     buffer: Vec<u8>,

@@ -59,7 +59,8 @@ pub fn check_path(path: &str, is_file: bool) -> Result<(), NativePathError> {
     }
     for (index, component) in components.iter().enumerate() {
         let leaf = is_file && index + 1 == components.len();
-        if !is_component(component) && !(leaf && is_module_leaf(component)) {
+        let known = is_component(component) || (leaf && is_module_leaf(component));
+        if !known {
             let component = component.chars().take(80).collect();
             return Err(NativePathError::Component { path: shown(), component });
         }

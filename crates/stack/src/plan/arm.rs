@@ -161,7 +161,7 @@ impl MarginalArm {
     ///
     /// # Errors
     /// [`Stale`].
-    pub fn check_current(&self, current: StackIdentity) -> Result<(), Stale> {
+    pub fn check_current(&self, current: StackIdentity) -> Result<(), Box<Stale>> {
         current.check_current(self.baseline)
     }
 
@@ -290,7 +290,7 @@ impl RollbackPlan {
     ///
     /// # Errors
     /// [`Stale`] unless stack and tree are the arm's candidate.
-    pub fn apply(&self, current: StackIdentity) -> Result<StackIdentity, Stale> {
+    pub fn apply(&self, current: StackIdentity) -> Result<StackIdentity, Box<Stale>> {
         current.check_current(self.expected_current)?;
         Ok(self.restored)
     }

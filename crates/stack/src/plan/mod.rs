@@ -38,8 +38,8 @@ impl StackIdentity {
     ///
     /// # Errors
     /// [`Stale`].
-    pub fn check_current(self, planned: Self) -> Result<(), Stale> {
-        if self == planned { Ok(()) } else { Err(Stale { planned, current: self }) }
+    pub fn check_current(self, planned: Self) -> Result<(), Box<Stale>> {
+        if self == planned { Ok(()) } else { Err(Box::new(Stale { planned, current: self })) }
     }
 }
 
