@@ -1,7 +1,7 @@
 //! The state directory: one folder that holds everything a local arena remembers, used by one writer at a time.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{Read as _, Seek as _, Write as _};
+use std::io::{Read, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -151,7 +151,7 @@ impl Home {
             .map_err(io(&path))?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             let mut holder = String::new();
-            let _ = file.by_ref().take(64).read_to_string(&mut holder);
+            let _ = Read::take(&mut file, 64).read_to_string(&mut holder);
             let holder = if holder.trim().is_empty() { "(unknown)".into() } else { holder.trim().to_owned() };
             return Err(HomeError::Busy { path: self.root.clone(), holder });
         }

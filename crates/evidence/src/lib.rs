@@ -13,6 +13,7 @@
 //! | [`fs`], [`once`], [`step`] | private directories, create-once records, durable steps |
 
 pub mod continuation;
+pub mod cpu;
 pub mod failure_ledger;
 pub mod fs;
 pub mod fsck;

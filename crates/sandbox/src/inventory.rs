@@ -154,6 +154,16 @@ impl RootInventory {
         self.add_libraries(source)
     }
 
+    /// Adds a shared library by name, from where the loader's default search finds it, with what it needs.
+    pub fn add_library(&mut self, name: &str) -> Result<(), SandboxError> {
+        let found = find_library(name).ok_or_else(|| SandboxError::LibraryNotFound {
+            program: PathBuf::from("a kernel"),
+            library: name.to_owned(),
+        })?;
+        self.add(&found.to_string_lossy(), &found, true)?;
+        self.add_libraries(&found)
+    }
+
     /// Adds the interpreter and shared libraries that a program or library needs, transitively.
     pub fn add_libraries(&mut self, source: &Path) -> Result<(), SandboxError> {
         let mut todo = vec![source.to_path_buf()];

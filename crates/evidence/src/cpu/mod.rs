@@ -1,8 +1,11 @@
 //! Attempts of the CPU arena: raw records in, a verdict out, the same way when an attempt is made and when anyone
 //! reopens it.
 
+pub mod attempt;
 pub mod audit;
+pub mod derive;
 pub mod graph;
+pub mod quality;
 pub mod speed;
 
 /// Raw evidence that is not the execution it claims to be. Never a verdict on a candidate.
