@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`arena`] | the arena as the validator loop sees it |
 //! | [`audit`] | slot-audit control, policy and receipts (spec 50 §6.4) |
+//! | [`codec`] | the typed codec of retained evidence (spec 40 §10.1) |
 //! | [`cpu`] | raw records of the CPU arena |
 //! | [`domains`] | every digest domain of this crate, with its members |
 //! | [`evidence`] | references to retained bytes (spec 20 §2.2) |
@@ -16,6 +17,7 @@
 
 pub mod arena;
 pub mod audit;
+pub mod codec;
 pub mod cpu;
 pub mod domains;
 pub mod evidence;

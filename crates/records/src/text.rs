@@ -103,7 +103,7 @@ text_type! {
     /// A device architecture: `sm[0-9]{2,3}[a-z]?`.
     pub struct Architecture: "an architecture is sm, two or three digits, at most one letter", is_architecture;
     /// A topology class: `[a-z0-9][a-z0-9._-]*`.
-    pub struct TopologyClass: "a topology class is [a-z0-9][a-z0-9._-]*", |text| is_lower_label(text, usize::MAX);
+    pub struct TopologyClass: "a topology class is [a-z0-9][a-z0-9._-]*", |text| is_lower_id(text, usize::MAX);
 }
 
 /// ASCII letter or digit, or one of `more`.
@@ -118,7 +118,7 @@ pub(crate) fn starts_alphanumeric(text: &str, more: &[u8]) -> bool {
 }
 
 /// `[a-z0-9][a-z0-9._-]*`, at most `longest` bytes.
-pub(crate) fn is_lower_label(text: &str, longest: usize) -> bool {
+pub(crate) fn is_lower_id(text: &str, longest: usize) -> bool {
     let lower = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     text.len() <= longest
         && text.bytes().next().is_some_and(lower)
