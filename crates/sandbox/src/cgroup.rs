@@ -11,9 +11,20 @@ use crate::error::SandboxError;
 pub const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 /// Version 1 controllers the sandbox reads from or writes to.
-const V1_CONTROLLERS: &[&str] =
-    &["cpuset", "cpu", "cpuacct", "memory", "devices", "freezer", "blkio", "pids", "hugetlb", "perf_event", "net_cls",
-      "net_prio"];
+const V1_CONTROLLERS: &[&str] = &[
+    "cpuset",
+    "cpu",
+    "cpuacct",
+    "memory",
+    "devices",
+    "freezer",
+    "blkio",
+    "pids",
+    "hugetlb",
+    "perf_event",
+    "net_cls",
+    "net_prio",
+];
 
 /// The cgroup layout of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,11 +82,11 @@ impl Layout {
     fn root_of(&self, controller: &str) -> io::Result<&Path> {
         match self {
             Layout::V2(root) => Ok(root),
-            Layout::V1(mounts) => mounts
-                .iter()
-                .find(|(name, _)| name == controller)
-                .map(|(_, path)| path.as_path())
-                .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no {controller} controller"))),
+            Layout::V1(mounts) => {
+                mounts.iter().find(|(name, _)| name == controller).map(|(_, path)| path.as_path()).ok_or_else(
+                    || io::Error::new(io::ErrorKind::NotFound, format!("no {controller} controller")),
+                )
+            }
         }
     }
 
@@ -287,7 +298,9 @@ fn remove_tree(dir: &Path) {
 }
 
 fn parse(text: &str) -> io::Result<u64> {
-    text.trim().parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("`{text}` is not a number")))
+    text.trim()
+        .parse()
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("`{text}` is not a number")))
 }
 
 /// The value after `key ` on a line of its own.

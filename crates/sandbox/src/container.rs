@@ -126,7 +126,8 @@ impl Container {
 
     fn group(&self, what: &'static str) -> Result<&Cgroup, SandboxError> {
         self.cgroup.as_ref().ok_or_else(|| {
-            let source = std::io::Error::new(std::io::ErrorKind::Unsupported, "`dev` isolation has no cgroup");
+            let source =
+                std::io::Error::new(std::io::ErrorKind::Unsupported, "`dev` isolation has no cgroup");
             SandboxError::Cgroup { id: self.id.clone(), what, source }
         })
     }
@@ -187,8 +188,10 @@ impl Container {
         if let Some((status, _)) = &self.exit {
             return Ok(*status);
         }
-        let late =
-            SandboxError::Deadline { what: "the container", millis: deadline.as_millis().min(1 << 60) as u64 };
+        let late = SandboxError::Deadline {
+            what: "the container",
+            millis: deadline.as_millis().min(1 << 60) as u64,
+        };
         let Some(control) = &self.control else { return Ok(ExitStatus::Unknown) };
         if !readable(control, deadline) {
             return Err(late);
@@ -208,7 +211,8 @@ impl Container {
     /// not followed and the folder is not left.
     pub fn read_output(&self, name: &str, most: u64) -> Result<Vec<u8>, SandboxError> {
         let folder = self.exit.as_ref().and_then(|(_, folder)| folder.as_ref());
-        let folder = folder.ok_or_else(|| SandboxError::Spec("the container left no output folder".into()))?;
+        let folder =
+            folder.ok_or_else(|| SandboxError::Spec("the container left no output folder".into()))?;
         let refused = |e: rustix::io::Errno| SandboxError::file("reading output", name, e.into());
         let fd = rustix::fs::openat2(
             folder,
@@ -226,7 +230,9 @@ impl Container {
             )));
         }
         let mut bytes = Vec::new();
-        file.take(most + 1).read_to_end(&mut bytes).map_err(|e| SandboxError::file("reading output", name, e))?;
+        file.take(most + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|e| SandboxError::file("reading output", name, e))?;
         if bytes.len() as u64 > most {
             return Err(SandboxError::Spec(format!("output {name} grew while it was read")));
         }
@@ -258,7 +264,10 @@ impl Container {
                 let _ = self.supervisor.kill();
             }
             if left().is_zero() {
-                return Err(unproven(&self.id, format!("its supervisor {} does not end", self.supervisor.id())));
+                return Err(unproven(
+                    &self.id,
+                    format!("its supervisor {} does not end", self.supervisor.id()),
+                ));
             }
             std::thread::sleep(Duration::from_micros(300));
         }

@@ -89,7 +89,9 @@ fn link_root(rootfs: &Path, job: &Job) -> Result<(), String> {
         place(path).and_then(|target| symlink(source, target)).map_err(|e| format!("linking {path}: {e}"))?;
     }
     for scratch in job.scratch.iter().chain(&job.output) {
-        place(&scratch.target).and_then(fs::create_dir_all).map_err(|e| format!("making {}: {e}", scratch.target))?;
+        place(&scratch.target)
+            .and_then(fs::create_dir_all)
+            .map_err(|e| format!("making {}: {e}", scratch.target))?;
     }
     Ok(())
 }
@@ -138,8 +140,12 @@ fn enter(job: &Job, fds: Vec<OwnedFd>, rootfs: Option<&Path>) -> Result<(), Stri
         rustix::process::chdir(rootfs).map_err(step("entering the root"))?;
         rustix::process::pivot_root(".", ".").map_err(step("pivot_root"))?;
         unmount(".", UnmountFlags::DETACH).map_err(step("leaving the old root"))?;
-        rustix::mount::mount_remount("/", MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV, c"")
-            .map_err(step("sealing the root"))?;
+        rustix::mount::mount_remount(
+            "/",
+            MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV,
+            c"",
+        )
+        .map_err(step("sealing the root"))?;
         rustix::process::chdir(job.cwd.as_str()).map_err(step("working directory"))?;
         rustix::system::sethostname(b"cacheon").map_err(step("hostname"))?;
         drop_capabilities()?;
@@ -151,12 +157,12 @@ fn enter(job: &Job, fds: Vec<OwnedFd>, rootfs: Option<&Path>) -> Result<(), Stri
         rustix::process::setrlimit(Resource::As, Rlimit { current: limit, maximum: limit })
             .map_err(step("memory limit"))?;
     }
-    for (resource, value) in [(Resource::Nofile, job.nofile.max(64)), (Resource::Core, 0)] {
+    rustix::thread::set_no_new_privs(true).map_err(step("no_new_privs"))?;
+    wire_descriptors(fds)?;
+    for (resource, value) in [(Resource::Nofile, job.nofile), (Resource::Core, 0)] {
         let limit = Rlimit { current: Some(value), maximum: Some(value) };
         rustix::process::setrlimit(resource, limit).map_err(step("limits"))?;
     }
-    rustix::thread::set_no_new_privs(true).map_err(step("no_new_privs"))?;
-    wire_descriptors(fds)?;
     let argument = |arg: &String| match arg.strip_prefix("{root}") {
         Some(rest) => format!("{prefix}{rest}"),
         None => arg.clone(),

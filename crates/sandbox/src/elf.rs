@@ -57,7 +57,9 @@ pub enum ElfError {
     #[error("the object needs {0}, which engine containers do not have; only libc and libm may be used")]
     Library(String),
     /// A declared entry is missing.
-    #[error("the object does not export {0}; define it with CACHEON_EXPORT, or correct `entry` in manifest.toml")]
+    #[error(
+        "the object does not export {0}; define it with CACHEON_EXPORT, or correct `entry` in manifest.toml"
+    )]
     Missing(String),
     /// It exports something that was not declared.
     #[error("the object exports {0}, which no entry in manifest.toml declares; make it static or hidden")]
@@ -250,10 +252,13 @@ impl Dynamic {
 
     fn name(&self, bytes: &Bytes<'_>, offset: u64) -> Result<String, ElfError> {
         let (start, len) = self.strings;
-        let left = len.checked_sub(offset).ok_or(ElfError::Malformed("a name lies outside the string table"))?;
+        let left =
+            len.checked_sub(offset).ok_or(ElfError::Malformed("a name lies outside the string table"))?;
         let text = bytes.slice(start + offset, left.min(MAX_NAME as u64))?;
-        let end = text.iter().position(|byte| *byte == 0).ok_or(ElfError::Malformed("a name is not terminated"))?;
-        let text = std::str::from_utf8(&text[..end]).map_err(|_| ElfError::Malformed("a name is not UTF-8"))?;
+        let end =
+            text.iter().position(|byte| *byte == 0).ok_or(ElfError::Malformed("a name is not terminated"))?;
+        let text =
+            std::str::from_utf8(&text[..end]).map_err(|_| ElfError::Malformed("a name is not UTF-8"))?;
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(ElfError::Malformed("an empty or unprintable name"));
         }
@@ -482,8 +487,13 @@ mod tests {
 
     #[test]
     fn each_hostile_shape_is_refused_by_name() {
-        let constructor = format!("{GOOD}static volatile int n; __attribute__((constructor)) static void c(void) {{ n++; }}");
-        assert_eq!(check(&compile(&constructor, &[]).unwrap()), Err(ElfError::Forbidden("constructors or destructors")));
+        let constructor = format!(
+            "{GOOD}static volatile int n; __attribute__((constructor)) static void c(void) {{ n++; }}"
+        );
+        assert_eq!(
+            check(&compile(&constructor, &[]).unwrap()),
+            Err(ElfError::Forbidden("constructors or destructors"))
+        );
         let stack = compile(GOOD, &["-Wl,-z,execstack"]).unwrap();
         assert_eq!(check(&stack), Err(ElfError::Forbidden("an executable stack")));
         let path = compile(GOOD, &["-Wl,-rpath,/tmp"]).unwrap();

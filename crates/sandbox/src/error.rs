@@ -24,7 +24,9 @@ pub enum SandboxError {
         holder: String,
     },
     /// No usable cgroup hierarchy.
-    #[error("no usable cgroup hierarchy: {0}; mount cgroup v2 on /sys/fs/cgroup, or the v1 controllers below it")]
+    #[error(
+        "no usable cgroup hierarchy: {0}; mount cgroup v2 on /sys/fs/cgroup, or the v1 controllers below it"
+    )]
     NoCgroups(String),
     /// The disk is full.
     #[error("no space left while {doing} {path}; free some and run the same command again")]
@@ -51,7 +53,9 @@ pub enum SandboxError {
         path: PathBuf,
     },
     /// The container's users could not read a file.
-    #[error("{path} is not readable by others (mode {mode:o}); containers run under their own user ids: chmod a+r it")]
+    #[error(
+        "{path} is not readable by others (mode {mode:o}); containers run under their own user ids: chmod a+r it"
+    )]
     NotReadable {
         /// The host file.
         path: PathBuf,

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cacheon_identity::{Canonical, CanonicalWriter, Dialect, Hasher, sha256};
+use cacheon_identity::{Canonical, CanonicalWriter, Dialect, Hasher};
 use cacheon_protocol::{Clock, MonotonicClock};
 
 use crate::cgroup::{CGROUP_ROOT, Cgroup, Layout};
@@ -25,9 +25,9 @@ use crate::supervisor::SUPERVISOR_VERB;
 const START_DEADLINE: Duration = Duration::from_secs(20);
 /// How long sweeping one orphan may take.
 const SWEEP_DEADLINE: Duration = Duration::from_secs(10);
-/// First host id of container users: above what service managers and login tools hand out.
+/// First host id of container users: above what service managers and login tools hand out. The same for every container,
+/// since it can be seen inside and must not tell one role from another.
 const ID_BASE: u32 = 1_900_000_000;
-const ID_RANGES: u32 = 2048;
 
 /// How a sandbox is opened.
 #[derive(Debug, Clone)]
@@ -117,7 +117,8 @@ impl Sandbox {
     /// Ends every container of this state directory that this handle did not start. Called by [`Sandbox::open`]; the
     /// lock guarantees that no other controller still wants them.
     fn sweep(&self) -> Result<SweepReport, SandboxError> {
-        let mut ids: Vec<String> = self.layout.iter().flat_map(|layout| layout.children(&self.group)).collect();
+        let mut ids: Vec<String> =
+            self.layout.iter().flat_map(|layout| layout.children(&self.group)).collect();
         let folder = self.containers();
         let entries = fs::read_dir(&folder).map_err(|e| SandboxError::file("reading", &folder, e))?;
         ids.extend(entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()));
@@ -145,15 +146,10 @@ impl Sandbox {
         Ok(report)
     }
 
+    /// Removes the parent of all groups, which no runtime does; it stays while a container is left.
     fn remove_parents(&self) {
-        let Some(layout) = &self.layout else { return };
-        let top = self.group.rsplit_once('/').map_or("", |(top, _)| top);
-        for path in [self.group.as_str(), top] {
-            if !path.is_empty() {
-                for dir in layout.existing(path) {
-                    let _ = fs::remove_dir(dir);
-                }
-            }
+        for dir in self.layout.iter().flat_map(|layout| layout.existing(&self.group)) {
+            let _ = fs::remove_dir(dir);
         }
     }
 
@@ -283,10 +279,11 @@ impl Sandbox {
         CanonicalWriter::write_into(&mut bytes, Dialect::Ascii, &lease);
         bytes.push(b'\n');
         let path = dir.join("lease.json");
-        let written = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).and_then(|mut f| {
-            f.write_all(&bytes)?;
-            f.sync_all()
-        });
+        let written =
+            fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).and_then(|mut f| {
+                f.write_all(&bytes)?;
+                f.sync_all()
+            });
         written.map_err(|e| SandboxError::file("writing", path, e))
     }
 
@@ -296,7 +293,6 @@ impl Sandbox {
             bytes: scratch.bytes,
             inodes: scratch.inodes,
         };
-        let range = sha256(id.as_bytes()).as_bytes()[..4].iter().fold(0u32, |n, b| n << 8 | u32::from(*b)) % ID_RANGES;
         Job {
             id: id.to_owned(),
             backend: match (self.config.isolation, &self.config.runtime) {
@@ -306,7 +302,7 @@ impl Sandbox {
             },
             dir: dir.to_path_buf(),
             cgroup: if self.layout.is_some() { format!("{}/{id}", self.group) } else { String::new() },
-            id_base: ID_BASE + range * USERS,
+            id_base: ID_BASE,
             files: spec
                 .root
                 .files()
@@ -326,7 +322,7 @@ impl Sandbox {
             nofile: spec.limits.nofile,
             cpus: spec.cpuset.as_ref().map(|set| (set.cpus.clone(), set.mems.clone())),
             argv: spec.argv.clone(),
-            env: spec.env.clone(),
+            env: environment(spec),
             cwd: spec.cwd.clone(),
             uid: match spec.user {
                 User::Splitter => 0,
@@ -363,8 +359,20 @@ fn job_binds(spec: &ContainerSpec) -> (Vec<JobBind>, Vec<Arc<OwnedFd>>) {
     (binds, open)
 }
 
+/// The environment with the two names a runtime insists on.
+fn environment(spec: &ContainerSpec) -> Vec<(String, String)> {
+    let mut env = spec.env.clone();
+    for (name, value) in [("HOME", "/"), ("PATH", "/usr/bin:/bin")] {
+        if !env.iter().any(|(key, _)| key == name) {
+            env.push((name.into(), value.into()));
+        }
+    }
+    env
+}
+
 fn private(dir: &Path) -> Result<(), SandboxError> {
-    fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(|e| SandboxError::file("protecting", dir, e))
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
+        .map_err(|e| SandboxError::file("protecting", dir, e))
 }
 
 fn lock(path: &Path) -> Result<fs::File, SandboxError> {
@@ -397,7 +405,7 @@ fn group_name(state_root: &Path) -> Result<String, SandboxError> {
     hasher.update(&meta.dev().to_be_bytes());
     hasher.update(&meta.ino().to_be_bytes());
     hasher.update(state_root.as_os_str().as_encoded_bytes());
-    Ok(format!("/cacheon/{}", &hasher.finish().to_hex()[..16]))
+    Ok(format!("/cacheon-{}", &hasher.finish().to_hex()[..16]))
 }
 
 fn fresh_id() -> Result<String, SandboxError> {

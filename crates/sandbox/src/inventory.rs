@@ -134,8 +134,14 @@ impl RootInventory {
             return Err(SandboxError::Spec(format!("more than {FILES_MAX} files in a root")));
         }
         let sha256 = hash(file, source, stamp.size)?;
-        let entry =
-            RootFile { path: path.to_owned(), sha256, size: stamp.size, executable, source: source.into(), stamp };
+        let entry = RootFile {
+            path: path.to_owned(),
+            sha256,
+            size: stamp.size,
+            executable,
+            source: source.into(),
+            stamp,
+        };
         match self.files.get(path) {
             Some(known) if known.sha256 != sha256 => {
                 Err(SandboxError::Spec(format!("two different files for {path}")))

@@ -7,7 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -108,7 +109,11 @@ const MESSAGE_MAX: u64 = 8 << 20;
 pub(crate) const FDS_MAX: usize = 64;
 
 /// Sends one message and its descriptors.
-pub(crate) fn send<T: Serialize>(mut stream: &UnixStream, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub(crate) fn send<T: Serialize>(
+    mut stream: &UnixStream,
+    message: &T,
+    fds: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     if fds.len() > FDS_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors"));
     }
@@ -119,7 +124,8 @@ pub(crate) fn send<T: Serialize>(mut stream: &UnixStream, message: &T, fds: &[Bo
     if !fds.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(fds));
     }
-    let sent = rustix::net::sendmsg(stream.as_fd(), &[IoSlice::new(&head)], &mut control, SendFlags::NOSIGNAL)?;
+    let sent =
+        rustix::net::sendmsg(stream.as_fd(), &[IoSlice::new(&head)], &mut control, SendFlags::NOSIGNAL)?;
     if sent != head.len() {
         return Err(io::ErrorKind::WriteZero.into());
     }
@@ -135,7 +141,8 @@ pub(crate) fn receive<T: DeserializeOwned>(mut stream: &UnixStream) -> io::Resul
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut slices = [IoSliceMut::new(&mut head[got..])];
-        let n = match rustix::net::recvmsg(stream.as_fd(), &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
+        let n = match rustix::net::recvmsg(stream.as_fd(), &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC)
+        {
             Ok(message) => message.bytes,
             Err(rustix::io::Errno::INTR) => continue,
             Err(error) => return Err(error.into()),

@@ -18,9 +18,11 @@ use crate::job::{Job, JobScratch, JobSource};
 pub(crate) fn clone_open(fds: &[OwnedFd]) -> Result<Vec<OwnedFd>, String> {
     fds.iter()
         .map(|fd| {
-            let flags =
-                OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-            open_tree(fd, "", flags).map_err(|e| format!("binding an open descriptor (Linux 5.2 is needed): {e}"))
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE
+                | OpenTreeFlags::OPEN_TREE_CLOEXEC
+                | OpenTreeFlags::AT_EMPTY_PATH;
+            open_tree(fd, "", flags)
+                .map_err(|e| format!("binding an open descriptor (Linux 5.2 is needed): {e}"))
         })
         .collect()
 }
@@ -74,6 +76,32 @@ pub(crate) fn unshare_mounts() -> io::Result<()> {
     Ok(())
 }
 
+/// A directory that everybody may walk to, to assemble a root over in a private mount namespace: the container's users
+/// could not reach one below the state directory, which is closed to others. It must not hide anything of the job.
+pub(crate) fn stage(job: &Job) -> Result<PathBuf, String> {
+    const PLACES: &[&str] =
+        &["/mnt", "/media", "/srv", "/opt", "/home", "/boot", "/tmp", "/run", "/var", "/usr"];
+    let sources = job.binds.iter().filter_map(|item| match &item.source {
+        JobSource::Path(path) => Some(path.as_path()),
+        JobSource::Open(_) => None,
+    });
+    let used: Vec<PathBuf> = sources
+        .chain(job.files.iter().map(|file| file.source.as_path()))
+        .chain([job.dir.as_path()])
+        .flat_map(|path| [Some(path.to_path_buf()), fs::canonicalize(path).ok()])
+        .flatten()
+        .collect();
+    let free = |place: &&&str| {
+        let place = Path::new(place);
+        place.is_dir() && !place.is_symlink() && !used.iter().any(|path| path.starts_with(place))
+    };
+    PLACES
+        .iter()
+        .find(free)
+        .map(PathBuf::from)
+        .ok_or_else(|| format!("none of {PLACES:?} is free to mount over"))
+}
+
 fn tmpfs(target: &Path, flags: MountFlags, options: &str) -> Result<(), String> {
     let options = std::ffi::CString::new(options).map_err(|e| e.to_string())?;
     mount("tmpfs", target, "tmpfs", flags, options.as_c_str())
@@ -99,7 +127,8 @@ fn bind(
     executable: bool,
 ) -> Result<(), String> {
     let target = place(root, path, directory)?;
-    mount_bind(format!("/proc/self/fd/{}", source.as_raw_fd()), &target).map_err(|e| format!("binding {path}: {e}"))?;
+    mount_bind(format!("/proc/self/fd/{}", source.as_raw_fd()), &target)
+        .map_err(|e| format!("binding {path}: {e}"))?;
     seal(&target, executable)
 }
 
@@ -118,7 +147,10 @@ fn place(root: &Path, path: &str, directory: bool) -> Result<PathBuf, String> {
     let made = if directory {
         fs::create_dir_all(&target)
     } else {
-        target.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::File::create_new(&target).map(drop))
+        target
+            .parent()
+            .map_or(Ok(()), fs::create_dir_all)
+            .and_then(|()| fs::File::create_new(&target).map(drop))
     };
     made.map(|()| target).map_err(|e| format!("making a place for {path}: {e}"))
 }

@@ -108,7 +108,7 @@ pub struct ContainerSpec {
     pub cpuset: Option<CpuSet>,
     /// Command; `{root}` at the start of an argument stands for the container's root (empty but under `dev`).
     pub argv: Vec<String>,
-    /// Environment.
+    /// Environment; `HOME=/` and `PATH=/usr/bin:/bin` are added where absent.
     pub env: Vec<(String, String)>,
     /// Working directory.
     pub cwd: String,
@@ -200,7 +200,9 @@ mod tests {
         for good in ["0", "1", "0-1", "0,2", "0-3,8-11", "1048575"] {
             assert!(is_cpu_list(good), "{good}");
         }
-        for bad in ["", "00", "1-1", "1-0", "0,1", "1,0", "0-", "-1", "0,,2", "a", "1048576", " 0", "0-2-4", "+1"] {
+        for bad in
+            ["", "00", "1-1", "1-0", "0,1", "1,0", "0-", "-1", "0,,2", "a", "1048576", " 0", "0-2-4", "+1"]
+        {
             assert!(!is_cpu_list(bad), "{bad}");
         }
     }

@@ -5,7 +5,7 @@
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -46,12 +46,8 @@ pub fn supervisor_main() -> ExitCode {
         Ok(Some(received)) => received,
         _ => return ExitCode::from(70),
     };
-    let (outcome, root) = match run(&control, &job, fds) {
-        Ok(started) => (Ok(started), job.dir.join("rootfs")),
-        Err(detail) => (Err(detail), job.dir.clone()),
-    };
-    match outcome {
-        Ok(pid) => watch(&control, &job, pid, &root),
+    match run(&control, &job, fds) {
+        Ok((pid, root)) => watch(&control, &job, pid, &root),
         Err(detail) => {
             let detail = detail.chars().take(DETAIL_MAX).collect();
             let _ = send(&control, &Event::Failed(detail), &[]);
@@ -61,23 +57,24 @@ pub fn supervisor_main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Makes the container and starts its first process.
-fn run(control: &UnixStream, job: &Job, fds: Vec<OwnedFd>) -> Result<Pid, String> {
+/// Makes the container and starts its first process. Returns it with the place of the root.
+fn run(control: &UnixStream, job: &Job, fds: Vec<OwnedFd>) -> Result<(Pid, PathBuf), String> {
     let streams = 2 + usize::from(job.socket);
     if fds.len() < streams {
         return Err("descriptors are missing".into());
     }
     let mut fds = fds;
     let open = fds.split_off(streams);
+    let mut root = job.dir.join("rootfs");
     let (pid, facts) = match &job.backend {
         Backend::Library | Backend::External(_) => {
             let open = mounts::clone_open(&open)?;
             mounts::unshare_mounts().map_err(|e| format!("a private mount namespace: {e}"))?;
-            let rootfs = job.dir.join("rootfs");
+            root = mounts::stage(job)?;
             let owner = job.id_base + job.uid;
-            mounts::assemble(&rootfs, job, &open, owner)?;
+            mounts::assemble(&root, job, &open, owner)?;
             drop(open);
-            let config = oci::config(job, &rootfs);
+            let config = oci::config(job, &root);
             let bytes = serde_json::to_vec(&config).map_err(|e| e.to_string())?;
             fs::write(job.dir.join("config.json"), bytes).map_err(|e| format!("writing config.json: {e}"))?;
             wire_descriptors(fds)?;
@@ -93,11 +90,12 @@ fn run(control: &UnixStream, job: &Job, fds: Vec<OwnedFd>) -> Result<Pid, String
             dev::start(job, fds, &open)?
         }
     };
+    release_descriptors();
     let started = Event::Started { pid: pid.as_raw_pid(), facts };
     if send(control, &started, &[]).is_err() {
         let _ = rustix::process::kill_process(pid, Signal::KILL);
     }
-    Ok(pid)
+    Ok((pid, root))
 }
 
 fn gone(control: &UnixStream) -> Result<(), String> {
@@ -112,18 +110,26 @@ fn gone(control: &UnixStream) -> Result<(), String> {
 pub(crate) fn wire_descriptors(fds: Vec<OwnedFd>) -> Result<(), String> {
     let fail = |e: rustix::io::Errno| format!("wiring descriptors: {e}");
     // Sources may occupy the target numbers: lift them all first.
-    let mut lifted = Vec::new();
-    for fd in fds {
-        lifted.push(rustix::io::fcntl_dupfd_cloexec(&fd, 64).map_err(fail)?);
-    }
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(fail)?;
-    for (number, fd) in [&null].into_iter().chain(&lifted).enumerate() {
+    let mut lifted = Vec::new();
+    for fd in [null].into_iter().chain(fds) {
+        lifted.push(rustix::io::fcntl_dupfd_cloexec(&fd, 32).map_err(fail)?);
+    }
+    for (number, fd) in lifted.iter().enumerate() {
         // SAFETY: dup2 onto 0..=3 closes only descriptors that this process owns and no longer uses by those numbers.
         if unsafe { libc::dup2(fd.as_raw_fd(), number as i32) } < 0 {
             return Err(format!("wiring descriptor {number}: {}", std::io::Error::last_os_error()));
         }
     }
     Ok(())
+}
+
+/// Gives up this process's own copies of what it wired, so that the container's ends are the only ones.
+fn release_descriptors() {
+    for number in 1..=SOCKET_FD {
+        // SAFETY: these numbers were given to the container; this process does not use them again.
+        unsafe { libc::dup2(0, number) };
+    }
 }
 
 fn library(job: &Job) -> Result<Pid, String> {
@@ -232,7 +238,7 @@ fn clean(job: &Job) {
     if let Ok(layout) = Layout::detect(Path::new(CGROUP_ROOT)) {
         let _ = Cgroup::new(layout, job.cgroup.clone()).kill_and_remove(Duration::from_secs(5));
     }
-    // In this namespace the root is mounted below the directory; seen from the host it is empty.
+    // Under `dev` the root may be mounted below the directory in this namespace; seen from the host it is empty.
     let _ = rustix::mount::unmount(job.dir.join("rootfs"), rustix::mount::UnmountFlags::DETACH);
     let _ = fs::remove_dir_all(&job.dir);
 }
