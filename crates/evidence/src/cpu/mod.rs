@@ -7,6 +7,7 @@ pub mod derive;
 pub mod graph;
 pub mod quality;
 pub mod speed;
+pub mod verify;
 
 /// Raw evidence that is not the execution it claims to be. Never a verdict on a candidate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
