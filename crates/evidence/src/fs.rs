@@ -454,7 +454,22 @@ impl Dir {
     /// # Errors
     /// A lock file that is not empty, regular, 0600, ours and singly linked; a lock that stays held.
     pub fn lock(&self, name: impl AsRef<OsStr>, wait: &dyn Fn() -> bool) -> Result<Lock, FsError> {
-        let name = name.as_ref();
+        self.lock_as(name.as_ref(), true, wait)
+    }
+
+    /// [`Dir::lock`] for a lock file that another program may have written into.
+    ///
+    /// # Errors
+    /// As [`Dir::lock`], but for its content.
+    pub fn lock_shared_file(
+        &self,
+        name: impl AsRef<OsStr>,
+        wait: &dyn Fn() -> bool,
+    ) -> Result<Lock, FsError> {
+        self.lock_as(name.as_ref(), false, wait)
+    }
+
+    fn lock_as(&self, name: &OsStr, empty: bool, wait: &dyn Fn() -> bool) -> Result<Lock, FsError> {
         let path = self.join(name);
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let mode = Mode::from_raw_mode(PRIVATE_FILE);
@@ -472,7 +487,7 @@ impl Dir {
         };
         let file = PrivateFile::new(fd, path)?;
         file.check(PRIVATE_FILE)?;
-        if file.size() != 0 {
+        if empty && file.size() != 0 {
             return Err(FsError::LockNotEmpty { size: file.size(), path: file.path });
         }
         loop {
