@@ -480,12 +480,12 @@ impl Decode for Qualification {
     fn decode(json: &Json) -> Result<Self, DecodeError> {
         let optional = [AUDIT[0], AUDIT[1], AUDIT[2], ORIENTATION, SPEED_POLICY];
         let mut fields = Fields::closed_with(json, BASE_MEMBERS, &optional)?;
-        let has = |name: &&str| json.get(name).is_some();
-        let stands_alone = has(&SPEED_POLICY) || !(has(&ORIENTATION) || AUDIT.iter().any(|name| has(&name)));
-        if !stands_alone {
+        let has = |name: &str| json.get(name).is_some();
+        let audited = AUDIT.iter().any(|name| has(name));
+        if !has(SPEED_POLICY) && (audited || has(ORIENTATION)) {
             return Err(DecodeKind::Missing(SPEED_POLICY.to_owned()).into());
         }
-        let audit = if AUDIT.iter().any(|name| has(&name)) { Some(decode_audit(&mut fields)?) } else { None };
+        let audit = if audited { Some(decode_audit(&mut fields)?) } else { None };
         let proposal_member = fields.take("proposal_digest")?;
         let OrEmpty(proposal) = proposal_member.decode::<OrEmpty<Digest>>()?;
         let manifest_member = fields.take("candidate_manifest")?;

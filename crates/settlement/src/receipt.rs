@@ -43,7 +43,7 @@ pub struct ReceiptError {
     /// `primary` or `reproduction`.
     pub side: &'static str,
     /// The reference.
-    pub reference: EvidenceRef,
+    pub reference: Box<EvidenceRef>,
     /// The attempt it must name.
     pub attempt: Digest,
 }
@@ -64,7 +64,7 @@ impl EvidenceReceipt {
             if reference.label.domain.as_str() == ATTEMPT_DOMAIN && reference.sha256 == attempt {
                 return Ok(());
             }
-            Err(ReceiptError { side, reference: reference.clone(), attempt })
+            Err(ReceiptError { side, reference: Box::new(reference.clone()), attempt })
         };
         names("primary", &primary, a)?;
         names("reproduction", &reproduction, b)?;
