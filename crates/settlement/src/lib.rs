@@ -8,7 +8,7 @@
 //! | [`candidate`] | pairing: independence, reproduction identity, lane exchange |
 //! | [`receipt`] | the evidence receipt a claim retains |
 //! | [`event`] | the journal: events and their chain |
-//! | [`plan`] | from candidates and an incumbent to events and a transition |
+//! | [`mod@plan`] | from candidates and an incumbent to events and a transition |
 //! | [`state`] | what a transition leaves behind |
 //! | [`claim`] | standing claims and discovery bounties |
 //! | [`economics`] | emissions policy V1: claims to weights |

@@ -270,7 +270,9 @@ fn a_speedup_below_claim_resolution_is_seen_before_it_blocks() {
     assert!(matches!(claimed, Err(ClaimError::Speedup(_))));
     assert!(candidate("t.a", 1, "1.000001").claim_fault().is_none());
     // Consensus does not change: the planner still crowns it where the deployed one would.
-    let made = plan(&[fault.clone()], &stack(&[("t.a", 0), ("t.b", 0)]), tree("incumbent"), 0, None).unwrap();
+    let made =
+        plan(std::slice::from_ref(&fault), &stack(&[("t.a", 0), ("t.b", 0)]), tree("incumbent"), 0, None)
+            .unwrap();
     assert_eq!(made.winner(), Some(fault.digest()));
 }
 
