@@ -122,10 +122,19 @@ pub struct Cgroup {
     path: String,
 }
 
+/// What every group of ours is below: anything else is never read as a container, and never ended.
+pub(crate) const GROUP_PREFIX: &str = "/cacheon-";
+
 impl Cgroup {
-    /// The group at `path` (absolute within each hierarchy).
-    pub fn new(layout: Layout, path: impl Into<String>) -> Self {
-        Cgroup { layout, path: path.into() }
+    /// The group at `path` (absolute within each hierarchy); `None` unless it is `/cacheon-<name>/<id>`, so that no slip
+    /// can ever name a group that holds anything but one container.
+    pub fn new(layout: Layout, path: impl Into<String>) -> Option<Self> {
+        let path = path.into();
+        let plain = |part: &str| {
+            !part.is_empty() && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+        };
+        let (parent, id) = path.strip_prefix(GROUP_PREFIX)?.split_once('/')?;
+        (plain(parent) && plain(id)).then(|| Cgroup { layout, path: path.clone() })
     }
 
     /// Its path within each hierarchy.
@@ -317,16 +326,16 @@ mod tests {
     fn v2() -> (tempfile::TempDir, Cgroup) {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("cgroup.controllers"), "cpuset cpu memory pids").unwrap();
-        fs::create_dir_all(root.path().join("cacheon/x")).unwrap();
+        fs::create_dir_all(root.path().join("cacheon-0/x")).unwrap();
         let layout = Layout::detect(root.path()).unwrap();
         assert_eq!(layout.name(), "cgroup-v2");
-        (root, Cgroup::new(layout, "/cacheon/x"))
+        (root, Cgroup::new(layout, "/cacheon-0/x").unwrap())
     }
 
     #[test]
     fn version_two_files_are_read() {
         let (root, group) = v2();
-        let dir = root.path().join("cacheon/x");
+        let dir = root.path().join("cacheon-0/x");
         fs::write(dir.join("cpu.stat"), "usage_usec 1234\nuser_usec 1\n").unwrap();
         fs::write(dir.join("memory.current"), "4096\n").unwrap();
         fs::write(dir.join("memory.events"), "oom 3\noom_kill 2\n").unwrap();
@@ -346,14 +355,37 @@ mod tests {
         group.thaw().unwrap();
         group.set_cpus("0").unwrap();
         assert_eq!(fs::read_to_string(dir.join("cpuset.cpus")).unwrap(), "0");
-        assert_eq!(group.layout.children("/cacheon"), ["x"]);
+        assert_eq!(group.layout.children("/cacheon-0"), ["x"]);
     }
 
     #[test]
     fn a_group_that_never_freezes_is_told() {
         let (root, group) = v2();
-        fs::write(root.path().join("cacheon/x/cgroup.events"), "frozen 0\n").unwrap();
+        fs::write(root.path().join("cacheon-0/x/cgroup.events"), "frozen 0\n").unwrap();
         assert_eq!(group.freeze(Duration::from_millis(5)).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn only_groups_of_ours_can_be_named() {
+        let (_root, group) = v2();
+        for path in [
+            "",
+            "/",
+            ".",
+            "..",
+            "/cacheon-",
+            "/cacheon-0",
+            "/cacheon-0/",
+            "/cacheon-0/..",
+            "/cacheon-0/x/y",
+            "/cacheon-../x",
+            "/cacheon-/x",
+            "/user.slice/x",
+            "cacheon-0/x",
+            "/cacheon/x",
+        ] {
+            assert_eq!(Cgroup::new(group.layout.clone(), path), None, "{path}");
+        }
     }
 
     #[test]

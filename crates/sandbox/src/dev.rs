@@ -132,6 +132,8 @@ fn enter(job: &Job, fds: Vec<OwnedFd>, rootfs: Option<&Path>) -> Result<(), Stri
         .map_err(step("parent death signal"))?;
     let mut prefix = String::new();
     if let Some(rootfs) = rootfs {
+        // A mount namespace of its own, so that the supervisor keeps the host's paths.
+        mounts::unshare_mounts().map_err(|e| format!("a private mount namespace: {e}"))?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
         mount("proc", rootfs.join("proc"), "proc", flags, c"").map_err(step("mounting /proc"))?;
         let null = rootfs.join("dev/null");

@@ -13,7 +13,7 @@ use std::time::Duration;
 use cacheon_identity::{Canonical, CanonicalWriter, Dialect, Hasher};
 use cacheon_protocol::{Clock, MonotonicClock};
 
-use crate::cgroup::{CGROUP_ROOT, Cgroup, Layout};
+use crate::cgroup::{CGROUP_ROOT, Cgroup, GROUP_PREFIX, Layout};
 use crate::container::{Container, Output, as_fds, drain, readable};
 use crate::error::SandboxError;
 use crate::job::{Backend, Event, FDS_MAX, Job, JobBind, JobFile, JobScratch, JobSource, receive, send};
@@ -110,6 +110,16 @@ impl Sandbox {
         &self.group
     }
 
+    /// Inputs of builds in progress.
+    pub(crate) fn stages(&self) -> PathBuf {
+        self.config.state_root.join("stages")
+    }
+
+    /// The group of one container; none under `dev`.
+    fn cgroup(&self, id: &str) -> Option<Cgroup> {
+        Cgroup::new(self.layout.clone()?, format!("{}/{id}", self.group))
+    }
+
     fn containers(&self) -> PathBuf {
         self.config.state_root.join("containers")
     }
@@ -128,8 +138,7 @@ impl Sandbox {
         for id in ids {
             let dir = folder.join(&id);
             let label = fs::read_to_string(dir.join("lease.json")).ok().and_then(|text| label_of(&text));
-            if let Some(layout) = &self.layout {
-                let group = Cgroup::new(layout.clone(), format!("{}/{id}", self.group));
+            if let Some(group) = self.cgroup(&id) {
                 group
                     .kill_and_remove(SWEEP_DEADLINE)
                     .map_err(|detail| SandboxError::Unproven { id: id.clone(), detail })?;
@@ -141,6 +150,12 @@ impl Sandbox {
                 _ => {}
             }
             report.orphans.push((id, label));
+        }
+        match fs::remove_dir_all(self.stages()) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(SandboxError::file("removing", self.stages(), e));
+            }
+            _ => {}
         }
         self.remove_parents();
         Ok(report)
@@ -160,8 +175,7 @@ impl Sandbox {
         let dir = self.containers().join(&id);
         let started = self.start_in(spec, &id, &dir);
         if started.is_err() {
-            if let Some(layout) = &self.layout {
-                let group = Cgroup::new(layout.clone(), format!("{}/{id}", self.group));
+            if let Some(group) = self.cgroup(&id) {
                 let _ = group.kill_and_remove(SWEEP_DEADLINE);
             }
             let _ = fs::remove_dir_all(&dir);
@@ -242,7 +256,7 @@ impl Sandbox {
         let output = Arc::new(Mutex::new(Output::default()));
         let pipes = [OwnedFd::from(out_read), OwnedFd::from(err_read)];
         let drain = drain(pipes, spec.limits.output_bytes, output.clone());
-        let cgroup = self.layout.clone().map(|layout| Cgroup::new(layout, job.cgroup.clone()));
+        let cgroup = self.cgroup(id);
         Ok(Container {
             id: id.to_owned(),
             label: spec.label.clone(),
@@ -301,7 +315,7 @@ impl Sandbox {
                 (Isolation::Full, Runtime::External(program)) => Backend::External(program.clone()),
             },
             dir: dir.to_path_buf(),
-            cgroup: if self.layout.is_some() { format!("{}/{id}", self.group) } else { String::new() },
+            cgroup: self.cgroup(id).map(|group| group.path().to_owned()),
             id_base: ID_BASE,
             files: spec
                 .root
@@ -405,10 +419,10 @@ fn group_name(state_root: &Path) -> Result<String, SandboxError> {
     hasher.update(&meta.dev().to_be_bytes());
     hasher.update(&meta.ino().to_be_bytes());
     hasher.update(state_root.as_os_str().as_encoded_bytes());
-    Ok(format!("/cacheon-{}", &hasher.finish().to_hex()[..16]))
+    Ok(format!("{GROUP_PREFIX}{}", &hasher.finish().to_hex()[..16]))
 }
 
-fn fresh_id() -> Result<String, SandboxError> {
+pub(crate) fn fresh_id() -> Result<String, SandboxError> {
     let mut bytes = [0u8; 16];
     let refused = |e: rustix::io::Errno| SandboxError::file("reading", "/dev/urandom", e.into());
     let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(refused)?;

@@ -61,7 +61,8 @@ pub(crate) struct Job {
     pub(crate) backend: Backend,
     /// The container's own directory on the host.
     pub(crate) dir: PathBuf,
-    pub(crate) cgroup: String,
+    /// Path of its group within each hierarchy; none under `dev`.
+    pub(crate) cgroup: Option<String>,
     /// First host id of the container's users.
     pub(crate) id_base: u32,
     pub(crate) files: Vec<JobFile>,

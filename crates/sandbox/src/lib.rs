@@ -19,15 +19,19 @@ mod inventory;
 mod job;
 mod mounts;
 mod oci;
+mod prebuild;
 mod spec;
 mod supervisor;
+mod toolchain;
 
 pub use cacheon_protocol::{Clock, MonotonicClock};
 pub use container::{Container, ExitStatus, Output, TEARDOWN_DEADLINE, TeardownProof};
 pub use error::SandboxError;
 pub use host::{Sandbox, SandboxConfig, SweepReport};
 pub use inventory::{INVENTORY_DOMAIN, RootFile, RootInventory};
+pub use prebuild::{BuildLimits, BuildRefusal, BuildReport, BuildRequest};
 pub use spec::{
     Bind, BindSource, ContainerSpec, CpuSet, Isolation, Limits, Runtime, Scratch, User, is_cpu_list,
 };
 pub use supervisor::{SOCKET_FD, SUPERVISOR_VERB, supervisor_main};
+pub use toolchain::{TOOLCHAIN_DOMAIN, Toolchain};

@@ -68,6 +68,9 @@ fn run(control: &UnixStream, job: &Job, fds: Vec<OwnedFd>) -> Result<(Pid, PathB
     let mut root = job.dir.join("rootfs");
     let (pid, facts) = match &job.backend {
         Backend::Library | Backend::External(_) => {
+            if job.cgroup.is_none() {
+                return Err("a container without a cgroup".into());
+            }
             let open = mounts::clone_open(&open)?;
             mounts::unshare_mounts().map_err(|e| format!("a private mount namespace: {e}"))?;
             root = mounts::stage(job)?;
@@ -235,10 +238,17 @@ fn watch(control: &UnixStream, job: &Job, pid: Pid, root: &Path) {
 
 /// Ends what is left and removes the container's directory. The controller proves the same on its own.
 fn clean(job: &Job) {
-    if let Ok(layout) = Layout::detect(Path::new(CGROUP_ROOT)) {
-        let _ = Cgroup::new(layout, job.cgroup.clone()).kill_and_remove(Duration::from_secs(5));
+    if let Some(path) = &job.cgroup
+        && let Ok(layout) = Layout::detect(Path::new(CGROUP_ROOT))
+        && let Some(group) = Cgroup::new(layout, path.clone())
+    {
+        let _ = group.kill_and_remove(Duration::from_secs(5));
     }
-    // Under `dev` the root may be mounted below the directory in this namespace; seen from the host it is empty.
-    let _ = rustix::mount::unmount(job.dir.join("rootfs"), rustix::mount::UnmountFlags::DETACH);
+    // Under `dev` the root may be mounted below the directory in this namespace, with host files bound into it: nothing is
+    // removed unless that is surely gone. Seen from the host the directory is plain, and the controller removes it too.
+    match rustix::mount::unmount(job.dir.join("rootfs"), rustix::mount::UnmountFlags::DETACH) {
+        Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
+        Err(_) => return,
+    }
     let _ = fs::remove_dir_all(&job.dir);
 }

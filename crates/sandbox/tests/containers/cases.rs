@@ -13,6 +13,9 @@ use cacheon_sandbox::{
     SandboxError, Scratch,
 };
 
+use crate::builds::{
+    build_bombs_are_bounded, build_is_repeatable_and_accepted, build_reaches_no_host_file, dev_build,
+};
 use crate::support::{Bed, alive, bed, eventually, exe, hear, hear_all, spec};
 
 type Case = (&'static str, fn());
@@ -42,7 +45,11 @@ cases!(
     changed_file_is_refused,
     one_controller_at_a_time,
     start_is_fast,
+    build_is_repeatable_and_accepted,
+    build_reaches_no_host_file,
+    build_bombs_are_bounded,
     dev_user_namespace,
+    dev_build,
 );
 
 fn full() -> Bed {

@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod builds;
 mod cases;
 mod inside;
 mod support;
