@@ -1,0 +1,56 @@
+//! Giving up what a role does not need.
+
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{DumpableBehavior, Gid, Pid, Resource, Rlimit, Signal, Uid};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// Whether this process may still become another user.
+pub(crate) fn may_split() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Becomes `user` with a group of the same number, for good, and gives up every capability.
+pub(crate) fn become_user(user: Option<u32>) -> io::Result<()> {
+    let _ = rustix::thread::clear_ambient_capability_set();
+    for capability in 0..64 {
+        // SAFETY: plain numbers. Unknown capabilities and a missing CAP_SETPCAP are refused, which the self-check reports.
+        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+    }
+    if let Some(user) = user.filter(|_| may_split()) {
+        let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
+        rustix::thread::set_thread_groups(&[])?;
+        rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+        rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+    }
+    let none = CapabilitySet::empty();
+    let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    rustix::thread::set_capabilities(None, none)?;
+    // No process of another user, and none of the same user, may look into this one.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    Ok(())
+}
+
+/// Settles the zygote: dies with the shim, inherits orphans, and limits what its children may take.
+pub(crate) fn settle_zygote(shim: Pid) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    if rustix::process::getppid() != Some(shim) {
+        return Err(io::Error::from(io::ErrorKind::BrokenPipe));
+    }
+    rustix::process::setpgid(None, None)?;
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    for (resource, most) in [(Resource::Core, 0), (Resource::Nofile, 64), (Resource::Memlock, 0)] {
+        rustix::process::setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+    }
+    Ok(())
+}
+
+/// Puts `/dev/null` in the place of the standard streams, where it exists.
+pub(crate) fn silence() {
+    let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else { return };
+    for stream in 0..3 {
+        // SAFETY: replaces a standard stream, which nothing in Rust owns.
+        unsafe { libc::dup2(null.as_raw_fd(), stream) };
+    }
+}
