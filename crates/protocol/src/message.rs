@@ -30,6 +30,12 @@ pub const ARGS_MAX: u32 = 16;
 /// One tensor, in bytes.
 pub const TENSOR_MAX: u32 = 64 << 20;
 
+/// A whole `Generate` or `Score` may take this many call deadlines. Within the controller's own deadline it makes a kernel
+/// that only pretends to make progress end as a typed fault of its arm.
+pub const SERVED_CALLS: u32 = 4;
+/// A whole `SlotCall` or `Trace` may take this many call deadlines.
+pub const INSPECTED_CALLS: u32 = 60;
+
 /// What the shim enforces for the whole conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -39,7 +45,8 @@ pub struct Limits {
     pub prepare_ms: u32,
     /// Byte budget of all `prepare` calls of one activation.
     pub prepare_bytes: u64,
-    /// Deadline of one slot call, milliseconds (1..=600000).
+    /// Deadline of one slot call, milliseconds (1..=600000). A whole request may take [`SERVED_CALLS`] or
+    /// [`INSPECTED_CALLS`] times as long.
     pub call_ms: u32,
     /// One call in this many runs under full guard in served roles (1 = every call); conformance and trace guard
     /// every call.
