@@ -10,22 +10,6 @@ use crate::error::SandboxError;
 /// Where the hierarchies are mounted.
 pub const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
-/// Version 1 controllers the sandbox reads from or writes to.
-const V1_CONTROLLERS: &[&str] = &[
-    "cpuset",
-    "cpu",
-    "cpuacct",
-    "memory",
-    "devices",
-    "freezer",
-    "blkio",
-    "pids",
-    "hugetlb",
-    "perf_event",
-    "net_cls",
-    "net_prio",
-];
-
 /// The cgroup layout of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Layout {
@@ -41,11 +25,15 @@ impl Layout {
         if root.join("cgroup.controllers").is_file() {
             return Ok(Layout::V2(root.to_path_buf()));
         }
-        let mounts: Vec<(String, PathBuf)> = V1_CONTROLLERS
-            .iter()
-            .map(|name| ((*name).to_owned(), root.join(name)))
-            .filter(|(_, path)| path.join("cgroup.procs").is_file())
+        // Every hierarchy counts, named and empty ones too: some runtimes put a container into all of them.
+        let entries =
+            fs::read_dir(root).map_err(|e| SandboxError::NoCgroups(format!("{}: {e}", root.display())))?;
+        let mut mounts: Vec<(String, PathBuf)> = entries
+            .flatten()
+            .filter(|entry| entry.path().join("cgroup.procs").is_file())
+            .map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()))
             .collect();
+        mounts.sort();
         for needed in ["cpuset", "memory", "pids", "freezer", "cpuacct"] {
             if !mounts.iter().any(|(name, _)| name == needed) {
                 return Err(SandboxError::NoCgroups(format!("the {needed} controller is not mounted")));

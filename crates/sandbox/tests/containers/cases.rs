@@ -16,7 +16,7 @@ use cacheon_sandbox::{
 use crate::builds::{
     build_bombs_are_bounded, build_is_repeatable_and_accepted, build_reaches_no_host_file, dev_build,
 };
-use crate::support::{Bed, alive, bed, eventually, exe, hear, hear_all, spec};
+use crate::support::{Bed, alive, bed, eventually, exe, hear, hear_all, open_at, spec};
 
 type Case = (&'static str, fn());
 
@@ -45,6 +45,7 @@ cases!(
     changed_file_is_refused,
     one_controller_at_a_time,
     start_is_fast,
+    external_runtime,
     build_is_repeatable_and_accepted,
     build_reaches_no_host_file,
     build_bombs_are_bounded,
@@ -349,6 +350,8 @@ fn orphans_end_with_their_controller() {
     eventually("directories are gone", Duration::from_secs(10), || {
         fs::read_dir(state.path().join("containers")).unwrap().count() == 0
     });
+    // The next controller finds nothing to end, and leaves no empty group behind.
+    drop(open_at(state.path(), Isolation::Full));
 }
 
 fn orphans_are_swept() {
@@ -466,6 +469,40 @@ fn start_is_fast() {
     println!("start to first byte {:?}, teardown {:?} (medians of {})", median.0, median.1, times.len());
     // Generous: other work may share the machine. The bench prints the figure that counts.
     assert!(median.0 < Duration::from_secs(2), "{times:?}");
+}
+
+/// The same bundle under `runc`, where one is installed; elsewhere a runtime that is not there is refused by name.
+fn external_runtime() {
+    let state = tempfile::tempdir().unwrap();
+    let open = |program: &str| {
+        let config = SandboxConfig {
+            state_root: state.path().into(),
+            isolation: Isolation::Full,
+            runtime: Runtime::External(program.into()),
+            supervisor: exe(),
+        };
+        Sandbox::open(config).unwrap().0
+    };
+    let error = open("cacheon-no-such-runtime").start(&spec("hello")).unwrap_err();
+    assert!(
+        matches!(&error, SandboxError::Start { detail, .. } if detail.contains("cacheon-no-such-runtime")),
+        "{error}"
+    );
+    if Command::new("runc").arg("--version").stdout(Stdio::null()).status().is_err() {
+        println!("runc is not installed: only its absence was tested");
+        return;
+    }
+    let bed = Bed { sandbox: open("runc"), state };
+    let mut container = bed.sandbox.start(&spec("facts")).unwrap();
+    let text = hear_all(&mut container);
+    assert!(text.contains("pid 1\n") && text.contains("CapBnd 0000000000000000"), "{text}");
+    assert_eq!(container.wait(Duration::from_secs(5)).unwrap(), ExitStatus::Code(0));
+    assert!(container.isolation_facts().contains("runtime=runc"));
+    container.kill_and_prove().unwrap();
+    let mut container = bed.sandbox.start(&spec("daemon")).unwrap();
+    assert_eq!(hear(&container.take_stream().unwrap()), "up");
+    container.kill_and_prove().unwrap();
+    nothing_left(&bed);
 }
 
 fn dev_user_namespace() {
