@@ -6,15 +6,24 @@
 //! | [`arith`] | correctly rounded binary64 sums and deviations, decimals of stated precision |
 //! | [`speed`] | speed policies 1–8, reads, brackets, live and witness grades, witnesses |
 //! | [`calibration`] | manifests, contexts, control grading, derivation |
+//! | [`audit`] | the host's gate over raw receipts, witnesses |
+//! | [`selection`] | commitment, entropy, reveal, profiles, hidden tasks |
+//! | [`workload`] | workload identity, prompt occurrences |
+//! | [`quality`] | teacher evidence, exact derivation, familywise verdict |
+//! | [`count`] | fixed-stock counts and their numeric judge |
 //! | [`graph`] | requirement, raw evidence, veto, exits |
 //! | [`execution`] | per-rank tri-state |
 //! | [`table`] | the aggregate and every situation that ends an attempt |
+//! | [`codec`] | the typed codec of durable products, GPU substrates |
+//! | [`cpu`] | graders of the CPU arena's own evidence |
 //! | [`fields`] | member types shared by records |
 #![warn(missing_docs)]
 
 pub mod arith;
 pub mod audit;
 pub mod calibration;
+pub mod codec;
+pub mod count;
 pub mod cpu;
 pub mod decision;
 pub mod execution;
