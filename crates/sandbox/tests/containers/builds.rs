@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cacheon_sandbox::elf::{ElfError, ElfPolicy, inspect};
 use cacheon_sandbox::{
-    BuildLimits, BuildRefusal, BuildReport, BuildRequest, ExitStatus, Isolation, Toolchain,
+    BuildLimits, BuildRefusal, BuildReport, BuildRequest, ExitStatus, Isolation, Sandbox, Toolchain,
 };
 
 use crate::support::{Bed, bed};
@@ -35,6 +35,17 @@ pub fn toolchain() -> &'static Toolchain {
 }
 
 fn build(bed: &Bed, source: &str, limits: BuildLimits) -> BuildReport {
+    build_in(&bed.sandbox, source, limits)
+}
+
+/// Whether a good source builds without root.
+pub fn dev_build_in(sandbox: &Sandbox) -> bool {
+    let report = build_in(sandbox, GOOD, BuildLimits::default());
+    let object = report.object.unwrap_or_else(|e| panic!("{e}: {}", report.diagnostics));
+    accepted(&object).is_ok()
+}
+
+fn build_in(sandbox: &Sandbox, source: &str, limits: BuildLimits) -> BuildReport {
     let files = BTreeMap::from([("src/k.c".to_owned(), source.as_bytes().to_vec())]);
     let headers = BTreeMap::from([("k.h".to_owned(), HEADER.as_bytes().to_vec())]);
     let request = BuildRequest {
@@ -47,7 +58,7 @@ fn build(bed: &Bed, source: &str, limits: BuildLimits) -> BuildReport {
         limits,
         cpuset: None,
     };
-    bed.sandbox.build(toolchain(), &request).unwrap()
+    sandbox.build(toolchain(), &request).unwrap()
 }
 
 fn accepted(object: &[u8]) -> Result<(), ElfError> {
@@ -124,8 +135,5 @@ pub fn build_bombs_are_bounded() {
 }
 
 pub fn dev_build() {
-    let bed = bed(Isolation::Dev);
-    let report = build(&bed, GOOD, BuildLimits::default());
-    let object = report.object.unwrap_or_else(|e| panic!("{e}: {}", report.diagnostics));
-    accepted(&object).unwrap();
+    assert!(dev_build_in(&bed(Isolation::Dev).sandbox));
 }

@@ -51,6 +51,8 @@ cases!(
     build_bombs_are_bounded,
     dev_user_namespace,
     dev_build,
+    rootless_user_namespace,
+    rootless_plain_process,
 );
 
 fn full() -> Bed {
@@ -320,7 +322,7 @@ fn roles_look_alike() {
 
 fn start_controller(state: &Path, payloads: &[&str]) -> (std::process::Child, String, Vec<i32>) {
     let mut child = Command::new(exe())
-        .arg("controller")
+        .arg("@controller")
         .arg(state)
         .args(payloads)
         .stdout(Stdio::piped())
@@ -524,4 +526,48 @@ fn dev_user_namespace() {
     let pid = container.pid();
     container.kill_and_prove().unwrap();
     assert!(!alive(pid));
+}
+
+/// Runs as a user that is not root: full isolation is refused with what to do, `dev` works and says what it is.
+fn without_root(mode: &str) -> String {
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65_534;
+    let state = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(state.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    // The build folder may be closed to others: a copy of the binary is not.
+    let binary = state.path().join("test");
+    fs::copy(exe(), &binary).unwrap();
+    let output = Command::new(&binary)
+        .arg("@rootless")
+        .arg(state.path().join("state"))
+        .arg(mode)
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains(
+        "full: containers need root here (effective uid is 65534); run the same command with sudo"
+    ));
+    assert!(text.contains("facts: isolation=dev "), "{text}");
+    assert!(text.contains("NoNewPrivs 1\n") && text.contains("built: true"), "{text}");
+    text
+}
+
+fn rootless_user_namespace() {
+    let text = without_root("namespaces");
+    // Where the kernel forbids user namespaces to users, the plain process stands in and says so.
+    if text.contains("runtime=dev-user-namespace") {
+        assert!(text.contains("pid 1\n") && text.contains("interfaces lo\n"), "{text}");
+        assert!(text.contains("CapBnd 0000000000000000"), "{text}");
+    } else {
+        assert!(text.contains("runtime=dev-plain-process (no user namespace"), "{text}");
+    }
+}
+
+fn rootless_plain_process() {
+    let text = without_root("plain");
+    assert!(text.contains("runtime=dev-plain-process (no user namespace"), "{text}");
+    assert!(text.contains("CapEff 0000000000000000"), "{text}");
 }

@@ -20,8 +20,9 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
     match args.get(1).map(String::as_str) {
         Some(cacheon_sandbox::SUPERVISOR_VERB) => return cacheon_sandbox::supervisor_main(),
-        Some("inside") => return inside::run(args.get(2).map_or("", String::as_str)),
-        Some("controller") => return support::controller(&args[2..]),
+        Some("@inside") => return inside::run(args.get(2).map_or("", String::as_str)),
+        Some("@rootless") => return support::rootless(&args[2..]),
+        Some("@controller") => return support::controller(&args[2..]),
         _ => {}
     }
     let arguments = Arguments::from_args();

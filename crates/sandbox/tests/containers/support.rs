@@ -56,7 +56,7 @@ pub fn spec(what: &str) -> ContainerSpec {
         output: None,
         limits: Limits { memory_bytes: 256 << 20, pids: 32, nofile: 64, output_bytes: 4096 },
         cpuset: None,
-        argv: vec![format!("{{root}}{PAYLOAD}"), "inside".into(), what.into()],
+        argv: vec![format!("{{root}}{PAYLOAD}"), "@inside".into(), what.into()],
         env: vec![],
         cwd: "/".into(),
         user: User::Plain(1000),
@@ -90,6 +90,46 @@ pub fn controller(args: &[String]) -> ExitCode {
     println!("{} {}", sandbox.group(), pids.join(" "));
     std::thread::sleep(Duration::from_secs(60));
     ExitCode::FAILURE
+}
+
+/// Child process of a test: a user without root, and without user namespaces if `plain` is asked for.
+pub fn rootless(args: &[String]) -> ExitCode {
+    use seccompiler::{
+        BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+        SeccompRule,
+    };
+    if args[1] == "plain" {
+        let flag = libc::CLONE_NEWUSER as u64;
+        let condition =
+            SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag).unwrap();
+        let rules = [(libc::SYS_unshare, vec![SeccompRule::new(vec![condition]).unwrap()])].into();
+        let refuse = SeccompAction::Errno(libc::EPERM as u32);
+        let arch = std::env::consts::ARCH.try_into().unwrap();
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch).unwrap();
+        let program: BpfProgram = filter.try_into().unwrap();
+        seccompiler::apply_filter(&program).unwrap();
+    }
+    let config = |isolation| SandboxConfig {
+        state_root: PathBuf::from(&args[0]),
+        isolation,
+        runtime: Runtime::default(),
+        supervisor: exe(),
+    };
+    let refused = Sandbox::open(config(Isolation::Full)).unwrap_err();
+    println!("full: {refused}");
+    let (sandbox, _) = Sandbox::open(config(Isolation::Dev)).unwrap();
+    let mut container = sandbox.start(&spec("facts")).unwrap();
+    println!("facts: {}", container.isolation_facts());
+    println!("{}", hear_all(&mut container));
+    container.kill_and_prove().unwrap();
+    let mut container = sandbox.start(&spec("sleep")).unwrap();
+    assert_eq!(hear(&container.take_stream().unwrap()), "up");
+    let pid = container.pid();
+    container.kill_and_prove().unwrap();
+    assert!(!alive(pid));
+    let built = crate::builds::dev_build_in(&sandbox);
+    println!("built: {built}");
+    ExitCode::SUCCESS
 }
 
 pub fn alive(pid: i32) -> bool {
