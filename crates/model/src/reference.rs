@@ -3,7 +3,6 @@
 //! These are what candidates and stock alike are graded against; they read exactly dequantised weights and never
 //! quantise activations. Slow by choice: about seven seconds for a hundred tokens of a 135-million-parameter model.
 
-use crate::gguf::Encoding;
 use crate::llama::{Config, Layer, Matrix, Model};
 use crate::quant::dequantize;
 
@@ -213,15 +212,10 @@ pub fn widen(values: &[f32]) -> Vec<f64> {
     values.iter().copied().map(f64::from).collect()
 }
 
-/// Whether an encoding may stand in a matrix of this model.
-#[must_use]
-pub const fn is_matrix_encoding(encoding: Encoding) -> bool {
-    matches!(encoding, Encoding::Q4_1 | Encoding::Q8_0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gguf::Encoding;
     use crate::quant::quantize_q8_0;
 
     #[test]

@@ -1,6 +1,8 @@
 //! One-core speed of the engine on stock and on every honest example, in the arena's cell (64 prompt tokens, 50 new).
 //!
-//! `cargo bench -p cacheon-worker --bench engine -- [--model FILE] [--rounds N] [--only NAME[,NAME…]] [--json]`
+//! `cargo bench -p cacheon-worker --bench engine -- [--model FILE] [--rounds N] [--only NAME[,NAME…]] [--json] [--profile]`
+//!
+//! `--profile` prints instead where the time of one batch goes, slot by slot.
 //!
 //! Batches of all bundles alternate, so that neighbours on the machine hit all alike; medians of this thread's CPU time
 //! and of wall time are printed. Without `--model` (or `CACHEON_MODEL`) a synthetic model stands in, and says so.
@@ -9,9 +11,11 @@
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-use cacheon_model::abi::Slot;
+use cacheon_model::abi::{Phase, Slot};
 use cacheon_model::synthetic::{self, Spec};
-use cacheon_worker::engine::{Bindings, Engine, GuardedMemory, Limits, Unobserved};
+use cacheon_worker::engine::{
+    Bindings, CallObserver, CallSite, Engine, GuardedMemory, Input, Limits, Output, Unobserved,
+};
 use common::{Aligned, build, examples};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -42,6 +46,39 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
+/// Wall time inside kernels, by slot and phase.
+struct Profile {
+    started: Instant,
+    spent: [[Duration; 2]; 4],
+}
+
+impl CallObserver for Profile {
+    fn before(&mut self, _: &CallSite, _: &[Input<'_>], _: &mut Output<'_>) {
+        self.started = Instant::now();
+    }
+
+    fn after(&mut self, site: &CallSite, _: &[Input<'_>], _: &mut Output<'_>) {
+        self.spent[site.slot.index()][usize::from(site.phase == Phase::Decode)] += self.started.elapsed();
+    }
+}
+
+fn profile(name: &str, engine: &mut Engine<'_>, prompt: &[u32]) {
+    let mut seen = Profile { started: Instant::now(), spent: Default::default() };
+    let prompts = [prompt.to_vec()];
+    engine.generate(&prompts, NEW, &mut Unobserved).unwrap();
+    let started = Instant::now();
+    engine.generate(&prompts, NEW, &mut seen).unwrap();
+    let whole = started.elapsed().as_secs_f64();
+    let mut rest = whole;
+    println!("{name}: {:.1} ms", whole * 1e3);
+    for slot in Slot::ALL {
+        let [prefill, decode] = seen.spent[slot.index()].map(|spent| spent.as_secs_f64());
+        rest -= prefill + decode;
+        println!("  {:24} prefill {:7.2} ms   decode {:7.2} ms", slot.id(), prefill * 1e3, decode * 1e3);
+    }
+    println!("  {:24} {:7.2} ms (prompt attention, rotation, clocks)", "the engine itself", rest * 1e3);
+}
+
 #[derive(Default)]
 struct Times {
     prefill: Vec<f64>,
@@ -54,6 +91,7 @@ struct Arguments {
     rounds: usize,
     only: Vec<String>,
     json: bool,
+    profile: bool,
     core: usize,
 }
 
@@ -63,6 +101,7 @@ fn arguments() -> Arguments {
         rounds: 7,
         only: Vec::new(),
         json: false,
+        profile: false,
         core: 0,
     };
     let mut words = std::env::args().skip(1);
@@ -74,6 +113,7 @@ fn arguments() -> Arguments {
             "--core" => found.core = value().parse().unwrap(),
             "--only" => found.only = value().split(',').map(str::to_owned).collect(),
             "--json" => found.json = true,
+            "--profile" => found.profile = true,
             "--bench" => {}
             other => panic!("unknown argument {other}"),
         }
@@ -94,7 +134,9 @@ fn main() {
             &mapped[..]
         }
         None => {
-            eprintln!("no --model: a synthetic model of 2 MB stands in; its ratios say little about a real one");
+            eprintln!(
+                "no --model: a synthetic model of 2 MB stands in; its ratios say little about a real one"
+            );
             synthetic = Aligned::new(&synthetic::generate(&Spec::small(b"bench")));
             synthetic.bytes()
         }
@@ -123,16 +165,21 @@ fn main() {
         arms.push((name.clone(), engine, Times::default(), prepare));
     }
     let vocabulary = arms[0].1.model().config.vocabulary as u32;
+    let prompt = |round: u32| -> Vec<u32> {
+        (0..PROMPT as u32).map(|i| 17 + (i * 7919 + round * 104_729) % (vocabulary - 17)).collect()
+    };
+    if arguments.profile {
+        arms.iter_mut().for_each(|(name, engine, _, _)| profile(name, engine, &prompt(1)));
+        return;
+    }
     for round in 0..=arguments.rounds as u32 {
         for (_, engine, times, _) in &mut arms {
-            let prompt: Vec<u32> =
-                (0..PROMPT as u32).map(|i| 17 + (i * 7919 + round * 104_729) % (vocabulary - 17)).collect();
-            let run = |new| {
+            let prompt = prompt(round);
+            let mut run = |new| {
                 let (wall, cpu) = (Instant::now(), cpu_time());
                 engine.generate(std::slice::from_ref(&prompt), new, &mut Unobserved).unwrap();
                 ((cpu_time() - cpu).as_secs_f64(), wall.elapsed().as_secs_f64())
             };
-            let mut run = run;
             let (prefill, _) = run(1);
             let (batch, wall) = run(NEW);
             // The first round warms caches and page tables.
