@@ -24,39 +24,13 @@ const MODEL: &str = "/cacheon/model.gguf";
 /// Where publications lie, by number.
 const PUBLICATIONS: &str = "/cacheon/publications";
 
-/// A model file, read and hashed once, then bound as an open descriptor.
-#[derive(Debug)]
+/// A model file's open descriptor and the hash taken from it.
+#[derive(Debug, Clone)]
 pub struct ModelFile {
-    descriptor: Arc<OwnedFd>,
-    bytes: Vec<u8>,
-    sha256: Digest,
-}
-
-impl ModelFile {
-    /// Reads a file through one descriptor and hashes what was read.
-    ///
-    /// # Errors
-    /// The file cannot be opened or read.
-    pub fn read(path: &Path) -> std::io::Result<Self> {
-        use std::io::Read as _;
-        let mut file = std::fs::File::open(path)?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        let sha256 = cacheon_identity::sha256(&bytes);
-        Ok(Self { descriptor: Arc::new(file.into()), bytes, sha256 })
-    }
-
-    /// The bytes.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// SHA-256 of the bytes.
-    #[must_use]
-    pub const fn sha256(&self) -> Digest {
-        self.sha256
-    }
+    /// The descriptor that is bound into every container.
+    pub descriptor: Arc<OwnedFd>,
+    /// SHA-256 of its bytes.
+    pub sha256: Digest,
 }
 
 /// A sealed publication of prebuilt kernels, reopened and ready to be mounted.
