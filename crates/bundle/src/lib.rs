@@ -25,6 +25,7 @@ pub mod patch;
 pub mod path;
 pub mod pretty;
 pub mod pyjson;
+pub mod python;
 pub mod report;
 pub mod rule;
 pub mod target;

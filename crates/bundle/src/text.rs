@@ -1,5 +1,6 @@
 //! Text rules of the deployed reader that differ from Rust's own: whitespace, identifiers, number spelling.
 
+use crate::unicode::{Version, is_xid_continue, is_xid_start};
 use num_bigint::BigInt;
 
 /// Decimal digits beyond which the deployed implementation neither reads nor writes an integer.
@@ -28,8 +29,8 @@ pub fn is_simple_id(text: &str) -> bool {
 #[must_use]
 pub fn is_identifier(text: &str) -> bool {
     let mut symbols = text.chars();
-    symbols.next().is_some_and(|first| first == '_' || unicode_ident::is_xid_start(first))
-        && symbols.all(unicode_ident::is_xid_continue)
+    symbols.next().is_some_and(|first| is_xid_start(first, Version::V15))
+        && symbols.all(|symbol| is_xid_continue(symbol, Version::V15))
 }
 
 /// Whether the text is one of Python's reserved words (soft keywords are not).
