@@ -29,6 +29,7 @@ pub mod decision;
 pub mod execution;
 pub mod fields;
 pub mod graph;
+pub mod product;
 pub mod quality;
 pub mod selection;
 pub mod speed;
