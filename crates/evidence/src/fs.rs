@@ -404,6 +404,29 @@ impl Dir {
         result
     }
 
+    /// Opens (creating when absent) `name` for appending; its mode is reset to 0600.
+    ///
+    /// # Errors
+    /// A symlink or anything but a regular, singly linked file of ours.
+    pub fn append_file(&self, name: impl AsRef<OsStr>) -> Result<std::fs::File, FsError> {
+        let name = name.as_ref();
+        let path = self.join(name);
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(PRIVATE_FILE);
+        let fd =
+            rustix::fs::openat(&self.fd, name, flags | OFlags::NONBLOCK, mode).map_err(
+                |errno| match errno {
+                    Errno::LOOP | Errno::ISDIR | Errno::NXIO => FsError::NotRegular(path.clone()),
+                    errno => FsError::io("open", &path)(errno),
+                },
+            )?;
+        let file = PrivateFile::new(fd, path)?;
+        check_owner(&file.stat, &file.path)?;
+        file.check_single()?;
+        rustix::fs::fchmod(&file.fd, mode).map_err(FsError::io("chmod", &file.path))?;
+        Ok(file.into_file())
+    }
+
     /// Moves `from` to `to/name`, which must not exist.
     ///
     /// # Errors

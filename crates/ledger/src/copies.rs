@@ -25,10 +25,10 @@ pub struct Prior {
     pub reason: String,
 }
 
-/// What a prior verdict means for a later row with the same content.
+/// What earlier verdicts mean for a later row with the same content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replay {
-    /// Nothing to inherit.
+    /// Nothing to inherit, and nothing that forbids it.
     None,
     /// The row inherits this FAIL.
     Fail {
@@ -37,28 +37,30 @@ pub enum Replay {
         /// `duplicate_of:<first 16 of its id>:<its reason>`.
         reason: String,
     },
-    /// A PASS is evidence; it is never replayed, and the caller must not screen a duplicate of it blindly.
-    RefusedPass(ReservationId),
+    /// Nothing may be inherited: a reproduction, no content, or the first prior is no FAIL (a PASS is evidence and never
+    /// replays; an undecided row proves nothing).
+    Refused {
+        /// That prior.
+        prior: Option<ReservationId>,
+    },
 }
 
-/// Whether a row of `lane` inherits a FAIL from one of `priors`, met in their order (spec 30 §5.9). Pure.
+/// Whether a row of `lane` inherits from `priors`: the first of the same content and service decides (spec 30 §5.9).
+/// Pure.
 #[must_use]
 pub fn replay(content_hash: &str, service_digest: &str, lane: Option<Lane>, priors: &[Prior]) -> Replay {
-    if lane == Some(Lane::Reproduction) {
-        return Replay::None;
+    if lane == Some(Lane::Reproduction) || content_hash.is_empty() {
+        return Replay::Refused { prior: None };
     }
     let same = |prior: &&Prior| prior.content_hash == content_hash && prior.service_digest == service_digest;
-    for prior in priors.iter().filter(same) {
-        match prior.decision {
-            Decision::Pass => return Replay::RefusedPass(prior.id),
-            Decision::Fail => {
-                let reason = format!("duplicate_of:{}:{}", &prior.id.to_string()[..16], prior.reason);
-                return Replay::Fail { prior: prior.id, reason: crate::row::truncate_reason(&reason) };
-            }
-            Decision::NoDecision | Decision::None => {}
+    match priors.iter().find(same) {
+        None => Replay::None,
+        Some(prior) if prior.decision == Decision::Fail => {
+            let reason = format!("duplicate_of:{}:{}", &prior.id.to_string()[..16], prior.reason);
+            Replay::Fail { prior: prior.id, reason: crate::row::truncate_reason(&reason) }
         }
+        Some(prior) => Replay::Refused { prior: Some(prior.id) },
     }
-    Replay::None
 }
 
 struct Entry {
@@ -184,8 +186,15 @@ pub(crate) fn retire_duplicates(tx: &Tx<'_>, service: &Digest) -> Result<Vec<(Re
             ),
             params![row.content_hash, service, row.id.to_string()],
         )?;
+        // Only measured verdicts, oldest first: a copy's FAIL says nothing about its original.
+        let measured = |prior: &crate::row::Reservation| {
+            matches!(prior.decision, Decision::Fail | Decision::Pass)
+                && !prior.reason.starts_with("copy_of:")
+                && !prior.reason.starts_with("duplicate_of:")
+        };
         let priors: Vec<_> = priors
             .into_iter()
+            .filter(measured)
             .map(|prior| Prior {
                 id: prior.id,
                 content_hash: prior.content_hash,

@@ -1,7 +1,7 @@
 //! Evaluation leases: claim, heartbeat, release, result, expiry (spec 30 §5.9, spec 50 §10).
 
 use crate::error::{LedgerError, Refused, Result};
-use crate::row::{ReservationId, check_reason, parse_id, signed};
+use crate::row::{Reservation, ReservationId, check_reason, parse_id, signed};
 use crate::status::{LeaseState, Stage, Status};
 use crate::store::Tx;
 use crate::{expiry, queue, recovery};
@@ -229,9 +229,21 @@ pub(crate) fn claim_any(
         return Ok(None);
     }
     let rows = queue::claimable(tx, stage, max_members)?;
-    if rows.is_empty() {
-        return Ok(None);
+    match rows.is_empty() {
+        true => Ok(None),
+        false => claim_rows(tx, stage, owner, block, length, &rows).map(Some),
     }
+}
+
+/// Leases exactly `rows`.
+pub(crate) fn claim_rows(
+    tx: &Tx<'_>,
+    stage: Stage,
+    owner: &str,
+    block: u64,
+    length: u64,
+    rows: &[Reservation],
+) -> Result<EvaluationLease> {
     let members: Vec<_> = rows.iter().map(|row| Member { id: row.id, prior: row.status }).collect();
     let mut highest = 0;
     for member in &members {
@@ -284,7 +296,7 @@ pub(crate) fn claim_any(
     }
     drop(authority);
     event(tx, &lease, "claimed", block, "", "")?;
-    Ok(Some(lease))
+    Ok(lease)
 }
 
 pub(crate) fn event(

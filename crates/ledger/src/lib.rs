@@ -11,21 +11,26 @@
 //! | [`screen`], [`qualify`], [`lease`], [`recovery`], [`queue`] | the way to two retained PASSes |
 //! | [`settle`], [`stack`] | candidates to crowns |
 //! | [`copies`], [`fingerprint`], [`expiry`], [`transport`] | copies, expiry, transport and holds |
+//! | [`reader`], [`audit`] | reports for people, the redacted log |
+//! | [`local`] | one machine's bundles: scope `local` |
 //! | [`attempts`] | charged attempts and their cap (a table of ours) |
 
 pub mod admission;
 pub mod arrival;
 pub mod attempts;
+pub mod audit;
 pub mod copies;
 mod error;
 pub mod expiry;
 mod fence;
 pub mod fingerprint;
 pub mod lease;
+pub mod local;
 pub mod ops;
 pub mod policy;
 pub mod qualify;
 pub mod queue;
+pub mod reader;
 pub mod recovery;
 mod restart;
 pub mod row;
@@ -42,6 +47,7 @@ pub use arrival::{Arrival, ArrivalFacts, PaymentPointer};
 pub use error::{LedgerError, Refused, Result};
 pub use fingerprint::Fingerprint;
 pub use policy::{IntakePolicy, Scope};
+pub use reader::Reader;
 pub use row::{Reservation, ReservationId};
 pub use status::{Decision, Lane, Stage, Status};
 pub use store::{Ledger, OpenOptions, Tx};

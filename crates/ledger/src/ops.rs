@@ -15,7 +15,7 @@ use crate::row::ReservationId;
 use crate::screen::{self, BegunScreen, ScreenReceipt};
 use crate::settle::{self, Settled, SettlementLease};
 use crate::stack::{self, StoredStack};
-use crate::status::{Stage, Status};
+use crate::status::{Lane, Stage, Status};
 use crate::store::{Ledger, Tx};
 use crate::transport;
 use cacheon_identity::{Digest, Json};
@@ -171,6 +171,8 @@ reads! {
     fn stack(arena: ArenaDigest) -> Option<StoredStack> = stack::load;
     /// One digest over candidates, stacks and the journal's head.
     fn settlement_state_digest() -> Digest = settle::state_digest;
+    /// The lane and number that the next screen of a row has.
+    fn next_screen(id: &ReservationId) -> (Lane, u64) = screen::next;
     /// Charged attempts of a row.
     fn charged_attempts(id: &ReservationId) -> u64 = attempts::charged;
     /// The recorded attempts of a row.

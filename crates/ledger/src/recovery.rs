@@ -141,6 +141,33 @@ pub fn transition(phase: Phase, held_reason: &str, event: RecoveryEvent, reason:
     }
 }
 
+/// Whether an event may follow another in a recovery's history: revisions count by one, blocks never regress, and the
+/// expiry changes only on a renewal, which makes it later. Pure.
+///
+/// # Errors
+/// What is broken, in words.
+pub fn follows(
+    block: u64,
+    next_block: u64,
+    expires: u64,
+    next_expires: u64,
+    event: RecoveryEvent,
+    revision: u64,
+    next_revision: u64,
+) -> std::result::Result<(), &'static str> {
+    if revision.checked_add(1) != Some(next_revision) {
+        return Err("revisions count by one");
+    }
+    if next_block < block {
+        return Err("blocks never regress");
+    }
+    match (event == RecoveryEvent::Renewed, next_expires > expires, next_expires == expires) {
+        (true, true, _) | (false, _, true) => Ok(()),
+        (true, ..) => Err("a renewal makes the expiry later"),
+        (false, ..) => Err("only a renewal changes the expiry"),
+    }
+}
+
 /// A recovery as its owner holds it. An earlier revision goes stale.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovery {
@@ -340,10 +367,10 @@ fn advance(
     block: u64,
     reason: &str,
 ) -> Result<Recovery> {
-    if block < recovery.updated_block {
-        return Err(Refused::bounds("block", block, format!("{} or later", recovery.updated_block)).into());
-    }
     let next = Recovery { revision: recovery.revision + 1, updated_block: block, ..next };
+    let (was, is) = (recovery.lease.expires_block, next.lease.expires_block);
+    follows(recovery.updated_block, block, was, is, kind, recovery.revision, next.revision)
+        .map_err(|guard| Refused::guard(recovery.id, guard))?;
     let _authority = tx.core.fence.recover(&recovery.lease.id.to_string());
     let kept = if next.phase == Phase::Held || resolution == "pre_resident_released" { reason } else { "" };
     tx.conn.execute(

@@ -10,6 +10,7 @@ use cacheon_identity::{
 use rusqlite::params;
 
 const RECEIPT: Domain = Domain::new("cacheon.arena.screen-receipt");
+const MEMBERS: [&str; 5] = ["candidate_digest", "decision", "results", "screen_attempt", "service_digest"];
 
 words! {
     /// The stages of a screen, in order.
@@ -119,6 +120,24 @@ impl ScreenReceipt {
         }
     }
 
+    /// A receipt of the stack crate, over the stages of its own service.
+    ///
+    /// # Errors
+    /// None today: the members were checked when the receipt was made.
+    pub fn of_service(
+        receipt: &cacheon_stack::arena::ScreenReceipt,
+    ) -> std::result::Result<Self, DecodeError> {
+        let json = receipt.to_json().map_err(DecodeKind::Json)?;
+        let mut fields = Fields::closed(&json, &MEMBERS)?;
+        Ok(Self {
+            candidate: fields.decode("candidate_digest")?,
+            decision: fields.decode("decision")?,
+            results: fields.decode("results")?,
+            attempt: fields.decode("screen_attempt")?,
+            service: fields.decode("service_digest")?,
+        })
+    }
+
     /// What it decides.
     #[must_use]
     pub fn decision(&self) -> ScreenDecision {
@@ -158,8 +177,7 @@ impl Canonical for ScreenReceipt {
 
 impl Decode for ScreenReceipt {
     fn decode(json: &Json) -> std::result::Result<Self, DecodeError> {
-        let members = ["candidate_digest", "decision", "results", "screen_attempt", "service_digest"];
-        let mut fields = Fields::closed(json, &members)?;
+        let mut fields = Fields::closed(json, &MEMBERS)?;
         Self::new(
             fields.decode("candidate_digest")?,
             fields.decode("decision")?,
@@ -180,6 +198,17 @@ pub struct BegunScreen {
     pub lane: Lane,
     /// Attempts at screens of this row, from 1.
     pub attempt: u64,
+}
+
+/// The lane and number that the next screen of a row has.
+pub(crate) fn next(tx: &Tx<'_>, id: &ReservationId) -> Result<(Lane, u64)> {
+    let row = tx.reservation(id)?;
+    let lane = match row.status {
+        Status::ReproductionPending => Lane::Reproduction,
+        Status::Published => Lane::Primary,
+        status => return Err(Refused::Status { operation: "next_screen", id: *id, status }.into()),
+    };
+    Ok((lane, dispositions(tx, id)? + 1))
 }
 
 /// Begins a screen of a published or reproduction row.

@@ -484,7 +484,19 @@ struct State {
     candidates: Vec<(String, String, u64)>,
     stacks: Vec<(String, u64, String, String)>,
     sequence: u64,
-    head: Option<EventDigest>,
+    head: String,
+}
+
+/// The settlement state's digest from its parts: candidates `(digest, status, lease generation)` by reservation,
+/// stacks `(arena, generation, stack, tree)` by arena, the next sequence, and the last event or nothing.
+#[must_use]
+pub fn settlement_state(
+    candidates: Vec<(String, String, u64)>,
+    stacks: Vec<(String, u64, String, String)>,
+    sequence: u64,
+    head: &str,
+) -> Digest {
+    STATE.digest(&State { candidates, stacks, sequence, head: head.to_owned() })
 }
 
 impl Canonical for State {
@@ -501,8 +513,7 @@ impl Canonical for State {
                     }
                 });
             });
-            o.field("event_head", &self.head.map(|head| head.to_string()).unwrap_or_default())
-                .field("event_sequence", &self.sequence);
+            o.field("event_head", &self.head).field("event_sequence", &self.sequence);
             o.field_with("stacks", |w| {
                 w.array(|a| {
                     for (arena, generation, stack, tree) in &self.stacks {
@@ -534,5 +545,6 @@ pub(crate) fn state_digest(tx: &Tx<'_>) -> Result<Digest> {
         .query_map([], |row| Ok((row.get(0)?, number(row.get(1)?), row.get(2)?, row.get(3)?)))?
         .collect::<rusqlite::Result<_>>()?;
     let (sequence, head) = journal_head(tx)?;
-    Ok(STATE.digest(&State { candidates, stacks, sequence, head }))
+    let head = head.map(|head| head.to_string()).unwrap_or_default();
+    Ok(settlement_state(candidates, stacks, sequence, &head))
 }
