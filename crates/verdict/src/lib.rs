@@ -31,6 +31,7 @@ pub mod fields;
 pub mod graph;
 pub mod product;
 pub mod quality;
+pub mod screen;
 pub mod selection;
 pub mod speed;
 pub mod table;
