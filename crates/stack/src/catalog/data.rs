@@ -63,7 +63,7 @@ mod tests {
             ["activation.silu_and_mul", "attention.decode", "linear.quantized", "norm.rmsnorm"]
         );
         for target in cpu.targets().values() {
-            assert_eq!(target.members, [target.id.clone()]);
+            assert_eq!(target.members, std::slice::from_ref(&target.id));
             assert!(target.contract().is_some());
         }
     }

@@ -4,12 +4,14 @@ use super::order::disagreement;
 use super::record::{ContributionRow, TreeFile, TreeRecord, tree_digest};
 use super::{BUNDLE_ID, EmittedFile, EngineTree, FILE_MODE, MaterializeError, RECORD_PATH, RUNTIME_MANIFEST};
 use crate::ids::StackDigest;
-use cacheon_bundle::Abi;
 use cacheon_bundle::path::stem;
+use cacheon_bundle::pretty::pretty;
+use cacheon_bundle::tree::{Node, Tree};
+use cacheon_bundle::{Abi, Manifest};
 use cacheon_identity::{Json, sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// One `[[ops]]` block, its lines in order.
+/// One `[[ops]]` block: its lines, then its tables, in order.
 #[derive(Debug, Default)]
 pub(super) struct OpBlock(Vec<String>);
 
@@ -36,7 +38,24 @@ impl OpBlock {
         }
         self
     }
+
+    /// Tables of the op, each with its lines.
+    pub(super) fn tables(&mut self, tables: Vec<(&'static str, Vec<String>)>) -> &mut Self {
+        for (name, lines) in tables {
+            self.0.push(format!("[[{name}]]"));
+            self.0.extend(lines);
+        }
+        self
+    }
 }
+
+/// The registered patchers, in the order they run.
+const PATCHERS: [&str; 3] = [
+    "cacheon/patchers/apply_dep_patch.py",
+    "cacheon/patchers/build_cuda_ext.py",
+    "cacheon/patchers/build_cute_cubin.py",
+];
+const REBUILD_PLAN: &str = "rebuild.json";
 
 /// A string as JSON writes it, non-ASCII as it is.
 pub(super) fn quoted(text: &str) -> String {
@@ -75,18 +94,34 @@ pub(super) struct Emission {
     files: BTreeMap<String, Vec<u8>>,
     rows: Vec<ContributionRow>,
     ops: Vec<OpBlock>,
+    patches: BTreeSet<(String, String)>,
+    patched: BTreeSet<(String, String)>,
+    steps: BTreeMap<String, String>,
 }
 
 impl Emission {
     pub(super) fn new(abi: Abi) -> Self {
         // The legacy spelling is read and kept in payloads, but never written.
         let abi = if abi == Abi::C { Abi::C } else { Abi::Python };
-        Self { abi: abi.as_str(), files: BTreeMap::new(), rows: Vec::new(), ops: Vec::new() }
+        Self {
+            abi: abi.as_str(),
+            files: BTreeMap::new(),
+            rows: Vec::new(),
+            ops: Vec::new(),
+            patches: BTreeSet::new(),
+            patched: BTreeSet::new(),
+            steps: BTreeMap::new(),
+        }
     }
 
     /// The ABI of the runtime manifest.
     pub(super) fn abi(&self) -> &'static str {
         self.abi
+    }
+
+    /// Whether contributions of this ABI belong here; the two spellings of the Python one do not differ.
+    pub(super) fn holds(&self, abi: Abi) -> bool {
+        (self.abi == Abi::C.as_str()) == (abi == Abi::C)
     }
 
     /// Adds a file.
@@ -96,6 +131,47 @@ impl Emission {
         }
         self.files.insert(path, bytes);
         Ok(())
+    }
+
+    /// Whether a file was emitted.
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.files.contains_key(path)
+    }
+
+    /// Adds a dependency patch of the runtime manifest.
+    pub(super) fn patch(&mut self, target: &str, path: &str) {
+        self.patches.insert((target.to_owned(), path.to_owned()));
+    }
+
+    /// Claims a dependency's file; no two patches may change the same one.
+    pub(super) fn patched(&mut self, target: &str, file: &str) -> Result<(), MaterializeError> {
+        if self.patched.insert((target.to_owned(), file.to_owned())) {
+            return Ok(());
+        }
+        Err(MaterializeError::PatchedTwice { target: target.to_owned(), file: file.to_owned() })
+    }
+
+    /// Adds a rebuild step; steps of several contributions merge by path and must agree.
+    pub(super) fn step(&mut self, path: &str, kind: &str) -> Result<(), MaterializeError> {
+        match self.steps.insert(path.to_owned(), kind.to_owned()) {
+            Some(other) if other != kind => Err(MaterializeError::RebuildConflict(path.to_owned())),
+            _ => Ok(()),
+        }
+    }
+
+    fn rebuild_plan(&self) -> Option<Vec<u8>> {
+        if self.steps.is_empty() {
+            return None;
+        }
+        let place = |path: &str| PATCHERS.iter().position(|known| *known == path).unwrap_or(PATCHERS.len());
+        let mut steps: Vec<_> = self.steps.iter().collect();
+        steps.sort_by_key(|(path, _)| (place(path), *path));
+        let rows = steps.into_iter().map(|(path, kind)| {
+            Json::object([("path", Json::from(path.as_str())), ("type", Json::from(kind.as_str()))])
+        });
+        let mut text = pretty(&Json::object([("steps", Json::Array(rows.collect()))]));
+        text.push('\n');
+        Some(text.into_bytes())
     }
 
     /// Adds the contribution's row.
@@ -113,6 +189,10 @@ impl Emission {
             return None;
         }
         let mut text = format!("bundle_id = {}\nabi_version = {}\n\n", quoted(BUNDLE_ID), quoted(self.abi));
+        for (target, path) in &self.patches {
+            let (target, path) = (quoted(target), quoted(path));
+            text.push_str(&format!("[[dep_patches]]\ntarget = {target}\npath = {path}\n\n"));
+        }
         for OpBlock(lines) in &self.ops {
             text.push_str("[[ops]]\n");
             for line in lines {
@@ -126,12 +206,33 @@ impl Emission {
         Some(text.into_bytes())
     }
 
+    /// The runtime manifest must read back: text that TOML cannot hold is only seen here.
+    fn check_manifest(&self) -> Result<(), MaterializeError> {
+        // The reader looks at patches and metadata; other files only have to be there.
+        let read = |path: &str| {
+            path == RUNTIME_MANIFEST || path.starts_with("metadata/") || path.starts_with("patches/")
+        };
+        let nodes = self.files.iter().map(|(path, bytes)| {
+            let bytes: &[u8] = if read(path) { bytes } else { &[] };
+            (path.clone(), Node::File(bytes.into()))
+        });
+        let refuse = |problem: String| MaterializeError::Manifest(problem);
+        let tree = Tree::from_nodes(nodes).map_err(|error| refuse(error.to_string()))?;
+        Manifest::read(&tree).map(|_| ()).map_err(|finding| refuse(finding.to_string()))
+    }
+
     /// Adds the manifest and the record, and digests the tree.
     pub(super) fn finish(mut self, stack: StackDigest) -> Result<EngineTree, MaterializeError> {
         let manifest = self.runtime_manifest();
         let runtime_manifest = manifest.is_some();
         if let Some(manifest) = manifest {
             self.file(RUNTIME_MANIFEST.to_owned(), manifest)?;
+        }
+        if let Some(plan) = self.rebuild_plan() {
+            self.file(REBUILD_PLAN.to_owned(), plan)?;
+        }
+        if runtime_manifest {
+            self.check_manifest()?;
         }
         let mut files = BTreeMap::new();
         let mut rows = Vec::with_capacity(self.files.len() + 1);

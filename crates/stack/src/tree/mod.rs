@@ -12,6 +12,7 @@ mod c;
 mod emit;
 mod order;
 mod publish;
+mod python;
 mod record;
 mod reopen;
 mod source;
@@ -106,6 +107,30 @@ pub enum MaterializeError {
         /// The contribution's.
         found: &'static str,
     },
+    /// A module or entry file that is no Python after rewriting.
+    #[error("`{path}` at `{target}`: the emitted module does not parse: {problem}")]
+    Unparsable {
+        /// The target.
+        target: TargetId,
+        /// The source.
+        path: String,
+        /// What the parser says.
+        problem: String,
+    },
+    /// Two patches of one dependency file.
+    #[error("`{file}` of `{target}` is patched twice")]
+    PatchedTwice {
+        /// The dependency.
+        target: String,
+        /// The file.
+        file: String,
+    },
+    /// Two contributions state one rebuild step differently.
+    #[error("contributions disagree about the rebuild step `{0}`")]
+    RebuildConflict(String),
+    /// The runtime manifest does not read back.
+    #[error("the runtime manifest does not read back: {0}")]
+    Manifest(String),
     /// Two files at one path, equal bytes included.
     #[error("two contributions emit `{0}`")]
     Collision(String),
@@ -196,7 +221,7 @@ pub fn materialize(
         };
         let abi = bundle.manifest().abi;
         let emission = emission.get_or_insert_with(|| Emission::new(abi));
-        if emission.abi() != abi.as_str() {
+        if !emission.holds(abi) {
             let (expected, found) = (emission.abi(), abi.as_str());
             return Err(MaterializeError::Abi { target: target.clone(), expected, found });
         }
@@ -257,5 +282,8 @@ fn contribution(
         target,
         target_spec: entry.target_spec(),
     });
-    c::emit(emission, entry, bundle, &inspection)
+    match bundle.manifest().abi {
+        Abi::C => c::emit(emission, entry, bundle, &inspection),
+        Abi::Python | Abi::PythonLegacy => python::emit(emission, entry, bundle, &inspection),
+    }
 }
