@@ -36,6 +36,7 @@ pub mod selection;
 pub mod speed;
 pub mod table;
 pub mod unicode;
+pub mod wire;
 pub mod workload;
 
 pub use decision::Decision;
