@@ -2,11 +2,13 @@
 
 use crate::c;
 use crate::finding::{BundleError, Finding, Place, Ruled};
+use crate::inspect::VariantDomain;
 use crate::manifest::{Abi, Manifest};
-use crate::path::name;
+use crate::python::Dialect;
 use crate::report::Report;
 use crate::rule::Rule;
-use crate::tree::{Limits, Node, Tree};
+use crate::scan::{self, Declared};
+use crate::tree::{Limits, Tree};
 use cacheon_identity::Digest;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,6 +19,7 @@ pub struct Bundle {
     tree: Tree,
     manifest: Manifest,
     content_hash: Digest,
+    dialect: Dialect,
 }
 
 impl Bundle {
@@ -41,7 +44,7 @@ impl Bundle {
                 "no file counts towards the content hash",
             );
         };
-        Ok(Self { tree, manifest, content_hash })
+        Ok(Self { tree, manifest, content_hash, dialect: Dialect::default() })
     }
 
     /// The tree.
@@ -62,13 +65,44 @@ impl Bundle {
         self.content_hash
     }
 
+    /// The same bundle, its Python read in another dialect.
+    #[must_use]
+    pub fn with_dialect(self, dialect: Dialect) -> Self {
+        Self { dialect, ..self }
+    }
+
+    /// The dialect in which Python is read.
+    #[must_use]
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// Every row's domain, in manifest order.
+    ///
+    /// # Errors
+    /// As [`crate::inspect::variants`].
+    pub fn variants(&self) -> Ruled<Vec<VariantDomain>> {
+        crate::inspect::variants(&self.tree, &self.manifest)
+    }
+
     /// The static scan: every finding, advice included. The scan is a filter for authors and the referee's first
     /// stage; isolation does not rest on it.
     #[must_use]
     pub fn scan(&self) -> Report {
         let mut findings = self.c_findings();
-        findings.extend(self.tree_findings());
+        findings.extend(scan::tree(&self.tree, Some(&self.declared()), self.dialect));
         Report::new(findings)
+    }
+
+    /// What the manifest declares.
+    #[must_use]
+    pub fn declared(&self) -> Declared {
+        Declared {
+            cuda: self.manifest.ops.iter().flat_map(|op| &op.cuda_sources).cloned().collect(),
+            patches: self.manifest.dep_patches.iter().map(|patch| patch.path.clone()).collect(),
+            c: self.c_files(),
+            c_abi: self.manifest.abi == Abi::C,
+        }
     }
 
     /// The bundle's declared C files.
@@ -101,48 +135,4 @@ impl Bundle {
         }
         findings
     }
-
-    /// Files that a C bundle may not hold.
-    fn tree_findings(&self) -> Vec<Finding> {
-        let declared = self.c_files();
-        let c = self.manifest.abi == Abi::C;
-        let mut findings = Vec::new();
-        for (path, node) in self.tree.nodes() {
-            if path.split('/').any(|part| part == "__pycache__") {
-                continue;
-            }
-            let place = || Place::file(path);
-            match node {
-                Node::Link(_) => {
-                    findings.push(Finding::new(Rule::Symlink, place(), "the bundle holds a link"))
-                }
-                Node::File(_) if c => {
-                    let suffix = crate::path::suffix(path);
-                    if matches!(suffix, ".so" | ".o" | ".a" | ".dylib" | ".bin" | ".pyc") {
-                        let problem = format!("{suffix} files are compiled");
-                        findings.push(Finding::new(Rule::Binary, place(), problem));
-                    } else if matches!(suffix, ".c" | ".h") {
-                        if !declared.contains(path) {
-                            findings.push(Finding::new(Rule::UndeclaredC, place(), "no row lists the file"));
-                        }
-                    } else if !sanctioned(path) {
-                        let problem = "a bundle holds sources, manifest.toml, metadata/*.json, README and LICENSE files";
-                        findings.push(Finding::new(Rule::UnsanctionedFile, place(), problem));
-                    }
-                }
-                _ => {}
-            }
-        }
-        findings
-    }
-}
-
-/// Files that need no declaration (`spec/10-contribution.md` §9.2).
-pub(crate) fn sanctioned(path: &str) -> bool {
-    let own = name(path);
-    let in_metadata = path.split('/').rev().skip(1).any(|part| part == "metadata");
-    matches!(own, "manifest.toml" | "rebuild.json" | ".gitignore")
-        || own.starts_with("README")
-        || own.starts_with("LICENSE")
-        || (crate::path::suffix(path) == ".json" && in_metadata)
 }

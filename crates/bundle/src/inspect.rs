@@ -3,10 +3,12 @@
 
 use crate::bundle::Bundle;
 use crate::capability::{Domain, Metadata, Registry};
+use crate::closure::{PythonFile, native_stems, python_closure};
 use crate::finding::{Finding, Place, Ruled, refuse};
 use crate::manifest::{Abi, Manifest, Op, PATH};
 use crate::path::{canonical, excluded};
 use crate::pyjson;
+use crate::rebuild::Plan;
 use crate::rule::Rule;
 use crate::target::{Evidence, TargetKind, Targets, resolve};
 use crate::tree::{Node, Tree};
@@ -110,6 +112,8 @@ pub struct Inspection {
     pub variants: Vec<VariantDomain>,
     /// Whether a running engine can take the bundle by a swap.
     pub swappable: Result<(), NotSwappable>,
+    /// The Python files of the payload, parsed.
+    pub closure: BTreeMap<String, PythonFile>,
 }
 
 /// Inspects a bundle against a catalog.
@@ -119,26 +123,18 @@ pub struct Inspection {
 pub fn inspect(bundle: &Bundle, catalog: &(impl Targets + ?Sized)) -> Ruled<Inspection> {
     let (tree, manifest) = (bundle.tree(), bundle.manifest());
     plain(tree)?;
-    let features = manifest.features();
+    let plan = Plan::read(tree)?;
+    let mut features = manifest.features();
+    features.extend(plan.iter().flat_map(|plan| &plan.steps).map(|step| step.feature().to_owned()));
     let target = resolve(catalog.targets(), &Evidence { manifest, features: Some(features.clone()) })?;
     paths(manifest)?;
+    let variants = variants(tree, manifest)?;
     let mut metadata: BTreeMap<String, String> = BTreeMap::new();
-    let mut variants = Vec::new();
-    let mut slots: BTreeMap<&str, Registry> = BTreeMap::new();
-    for (index, op) in manifest.ops.iter().enumerate() {
-        let (read, domain) = domain(tree, index, op)?;
-        if let (Some(path), Some(read)) = (&op.metadata, read) {
-            metadata.insert(path.clone(), read.canonical_text());
-        }
-        let registry = slots.entry(&op.slot).or_default();
-        registry.register(&op.variant, domain.clone()).map_err(|error| {
-            Box::new(Finding::new(Rule::Domain, op.place(index, "metadata"), error.to_string()))
-        })?;
-        let (slot, variant, entry) = (op.slot.clone(), op.variant.clone(), op.entry.clone());
-        variants.push(VariantDomain { slot, variant, entry, domain });
+    for path in manifest.ops.iter().filter_map(|op| op.metadata.as_ref()) {
+        metadata.insert(path.clone(), read_metadata(tree, path)?.canonical_text());
     }
-    let files = sources(bundle)?;
-    let selected_payload = payload(bundle, &files, &metadata)?;
+    let (files, closure) = sources(bundle)?;
+    let selected_payload = payload(bundle, &files, &metadata, plan.unwrap_or_default())?;
     let selected_payload_digest = PAYLOAD.digest(&selected_payload);
     let delta = Json::object([
         ("selected_payload_digest", Json::Str(selected_payload_digest.to_string())),
@@ -162,7 +158,28 @@ pub fn inspect(bundle: &Bundle, catalog: &(impl Targets + ?Sized)) -> Ruled<Insp
         metadata,
         variants,
         swappable: swappable(manifest),
+        closure,
     })
+}
+
+/// Every row's domain, in manifest order. Slots are kept apart, so a bundle of many targets (the stock kernels) has
+/// domains too.
+///
+/// # Errors
+/// Metadata that cannot be read, and domains that are empty or overlap within a slot.
+pub fn variants(tree: &Tree, manifest: &Manifest) -> Ruled<Vec<VariantDomain>> {
+    let mut variants = Vec::new();
+    let mut slots: BTreeMap<&str, Registry> = BTreeMap::new();
+    for (index, op) in manifest.ops.iter().enumerate() {
+        let domain = domain(tree, index, op)?;
+        let registry = slots.entry(&op.slot).or_default();
+        registry.register(&op.variant, domain.clone()).map_err(|error| {
+            Box::new(Finding::new(Rule::Domain, op.place(index, "metadata"), error.to_string()))
+        })?;
+        let (slot, variant, entry) = (op.slot.clone(), op.variant.clone(), op.entry.clone());
+        variants.push(VariantDomain { slot, variant, entry, domain });
+    }
+    Ok(variants)
 }
 
 /// A tree of plain files and directories only. Directories that identity ignores may hold other nodes, but no links.
@@ -212,18 +229,15 @@ fn paths(manifest: &Manifest) -> Ruled<()> {
     Ok(())
 }
 
-/// Reads the metadata of a row and joins it with the manifest's lists.
-pub(crate) fn domain(tree: &Tree, index: usize, op: &Op) -> Ruled<(Option<Metadata>, Domain)> {
+/// The effective domain of a row: its metadata and the manifest's lists together.
+fn domain(tree: &Tree, index: usize, op: &Op) -> Ruled<Domain> {
     let metadata = match &op.metadata {
-        None => None,
-        Some(path) => Some(read_metadata(tree, path)?),
+        None => Metadata::default(),
+        Some(path) => read_metadata(tree, path)?,
     };
-    let whole = Metadata::default();
-    let effective = metadata.as_ref().unwrap_or(&whole).effective(&op.dtypes, &op.architectures);
-    let domain = effective.map_err(|error| {
+    metadata.effective(&op.dtypes, &op.architectures).map_err(|error| {
         Box::new(Finding::new(Rule::Domain, op.place(index, &error.field), error.to_string()))
-    })?;
-    Ok((metadata, domain))
+    })
 }
 
 pub(crate) fn read_metadata(tree: &Tree, path: &str) -> Ruled<Metadata> {
@@ -247,25 +261,27 @@ pub(crate) fn read_metadata(tree: &Tree, path: &str) -> Ruled<Metadata> {
 }
 
 /// The payload's files as (role, path), sorted.
-fn sources(bundle: &Bundle) -> Ruled<BTreeSet<(&'static str, String)>> {
-    let manifest = bundle.manifest();
-    let mut files = BTreeSet::new();
+type Files = BTreeSet<(&'static str, String)>;
+
+fn sources(bundle: &Bundle) -> Ruled<(Files, BTreeMap<String, PythonFile>)> {
+    let (tree, manifest) = (bundle.tree(), bundle.manifest());
+    let mut files = Files::new();
     if manifest.abi == Abi::C {
         if let Some(finding) = bundle.c_findings().into_iter().find(|finding| !finding.rule.advisory()) {
             return Err(Box::new(finding));
         }
-        files.extend(manifest.ops.iter().flat_map(|op| &op.c_sources).map(|path| ("c", path.clone())));
-    } else {
-        return refuse(Rule::Abi, Place::file(PATH), "Python kernels are not read yet");
+        files.extend(bundle.c_files().into_iter().map(|path| ("c", path)));
+        return Ok((files, BTreeMap::new()));
     }
-    Ok(files)
+    crate::cuda::check(tree, manifest)?;
+    let closure = python_closure(tree, &manifest.ops, &native_stems(manifest), bundle.dialect())?;
+    files.extend(closure.keys().map(|path| ("python", path.clone())));
+    files.extend(manifest.ops.iter().flat_map(|op| &op.cuda_sources).map(|path| ("cuda", path.clone())));
+    files.extend(manifest.dep_patches.iter().map(|patch| ("dep_patch", patch.path.clone())));
+    Ok((files, closure))
 }
 
-fn payload(
-    bundle: &Bundle,
-    files: &BTreeSet<(&'static str, String)>,
-    metadata: &BTreeMap<String, String>,
-) -> Ruled<Json> {
+fn payload(bundle: &Bundle, files: &Files, metadata: &BTreeMap<String, String>, plan: Plan) -> Ruled<Json> {
     let manifest = bundle.manifest();
     let mut rows = Vec::new();
     for (role, path) in files {
@@ -301,7 +317,7 @@ fn payload(
         ("metadata", Json::Array(metadata.collect())),
         ("ops", Json::Array(ops.into_iter().map(|op| row(manifest.abi, op)).collect())),
         ("patches", Json::Array(patches.collect())),
-        ("rebuild", Json::object([("schema_version", int(1)), ("steps", Json::Array(Vec::new()))])),
+        ("rebuild", plan.identity()),
     ]))
 }
 

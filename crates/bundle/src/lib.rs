@@ -6,8 +6,10 @@
 //! | [`hash`], [`tree`], [`path`] | reading a directory without following links; the content hash |
 //! | [`manifest`], [`toml`] | `manifest.toml` as typed values |
 //! | [`capability`], [`pyjson`], [`pretty`] | for which calls a kernel is meant; metadata in and out |
-//! | [`patch`] | dependency patches |
-//! | [`c`] | static rules for C kernels |
+//! | [`patch`], [`rebuild`] | dependency patches and the build steps a bundle asks for |
+//! | [`python`], [`closure`] | Python sources, and which of them belong to a contribution |
+//! | [`c`], [`cuda`], [`scan`] | static rules |
+//! | [`catalog`] | the registered slots and targets |
 //! | [`target`], [`inspect`] | target resolution, selected payload and delta |
 //! | [`finding`], [`rule`], [`report`] | what is wrong, where, and what to do |
 //!
@@ -17,6 +19,9 @@
 pub mod bundle;
 pub mod c;
 pub mod capability;
+pub mod catalog;
+pub mod closure;
+pub mod cuda;
 pub mod finding;
 pub mod hash;
 pub mod inspect;
@@ -26,8 +31,10 @@ pub mod path;
 pub mod pretty;
 pub mod pyjson;
 pub mod python;
+pub mod rebuild;
 pub mod report;
 pub mod rule;
+pub mod scan;
 pub mod target;
 pub mod text;
 pub mod toml;

@@ -227,16 +227,18 @@ impl Fields311<'_, '_> {
     fn parts(&mut self, level: usize) -> Parsed<Vec<Part>> {
         let mut parts = Vec::new();
         while !self.done() && !(level > 0 && self.byte(self.pos) == b'}') {
-            let text = self.text(level)?;
+            let (text, doubled) = self.text(level)?;
             parts.push(Part::Text(text));
-            if !self.done() && self.byte(self.pos) == b'{' {
+            // After a doubled brace the next character starts literal text again.
+            if !doubled && !self.done() && self.byte(self.pos) == b'{' {
                 parts.extend(self.field(level)?);
             }
         }
         Ok(folded(parts))
     }
 
-    fn text(&mut self, level: usize) -> Parsed<PyString> {
+    /// Literal text, and whether a doubled brace ended it.
+    fn text(&mut self, level: usize) -> Parsed<(PyString, bool)> {
         let start = self.pos;
         let mut end = None;
         while !self.done() {
@@ -273,9 +275,11 @@ impl Fields311<'_, '_> {
             }
             self.pos += 1;
         }
+        let doubled = end.is_some();
         let end = end.unwrap_or(self.pos).min(self.literal.body.len());
         let body = self.literal.body.get(start..end).unwrap_or_default();
-        literal::text(body, self.literal.raw, self.literal.at + start, Dialect::V311)
+        let text = literal::text(body, self.literal.raw, self.literal.at + start, Dialect::V311)?;
+        Ok((text, doubled))
     }
 
     fn field(&mut self, level: usize) -> Parsed<Vec<Part>> {
