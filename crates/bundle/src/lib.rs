@@ -10,6 +10,7 @@
 //! | [`python`], [`closure`] | Python sources, and which of them belong to a contribution |
 //! | [`c`], [`cuda`], [`scan`] | static rules |
 //! | [`catalog`] | the registered slots and targets |
+//! | [`fingerprint`] | copy fingerprints and the verdict on two of them |
 //! | [`target`], [`inspect`] | target resolution, selected payload and delta |
 //! | [`finding`], [`rule`], [`report`] | what is wrong, where, and what to do |
 //!
@@ -23,6 +24,7 @@ pub mod catalog;
 pub mod closure;
 pub mod cuda;
 pub mod finding;
+pub mod fingerprint;
 pub mod hash;
 pub mod inspect;
 pub mod manifest;
@@ -44,6 +46,7 @@ mod walk;
 
 pub use bundle::Bundle;
 pub use finding::{BundleError, Finding, Place, Ruled};
+pub use fingerprint::{Fingerprint, fingerprint};
 pub use hash::{committed_content_hash, content_hash};
 pub use inspect::{Inspection, NotSwappable, inspect, swappable};
 pub use manifest::{Abi, Manifest};

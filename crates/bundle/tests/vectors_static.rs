@@ -9,7 +9,7 @@ use cacheon_bundle::python::{Dialect, Source};
 use cacheon_bundle::rebuild::Plan;
 use cacheon_bundle::scan::{self, Declared};
 use cacheon_bundle::tree::Limits;
-use cacheon_bundle::{Bundle, Finding, Inspection, Ruled, Tree, inspect};
+use cacheon_bundle::{Bundle, Finding, Fingerprint, Inspection, Ruled, Tree, fingerprint, inspect};
 use cacheon_identity::Json;
 use common::{named, only, planted, same};
 use serde_json::{Value, json};
@@ -116,9 +116,12 @@ fn scan_tree_case(case: &Value) -> Result<(), String> {
     same_findings(&findings, case)
 }
 
-fn inspected(case: &Value) -> Ruled<Inspection> {
+fn inspected(case: &Value) -> Ruled<(Inspection, Fingerprint)> {
     let (_scratch, tree) = read(case).unwrap();
-    inspect(&Bundle::from_tree(tree)?, registered_targets())
+    let bundle = Bundle::from_tree(tree)?;
+    let seen = inspect(&bundle, registered_targets())?;
+    let print = fingerprint(&bundle, &seen)?;
+    Ok((seen, print))
 }
 
 #[test]
@@ -129,7 +132,7 @@ fn vectors_contribution_inspect() {
 fn inspect_case(case: &Value) -> Result<(), String> {
     only(case, &["name", "entries", "inspected", "fingerprint", "fingerprint_digest", "reject", "note"])?;
     let expected = case.get("inspected").filter(|value| value.get("error").is_none());
-    let seen = match (inspected(case), expected) {
+    let (seen, print) = match (inspected(case), expected) {
         (Ok(seen), Some(_)) => seen,
         (Err(_), None) => return Ok(()),
         (Ok(_), None) => return Err("accepted".to_owned()),
@@ -145,7 +148,11 @@ fn inspect_case(case: &Value) -> Result<(), String> {
         "patch_files": seen.patch_files,
         "metadata": seen.metadata,
     });
-    same("inspected", &got, &case["inspected"])
+    same("inspected", &got, &case["inspected"])?;
+    same("fingerprint", &plain(&print.to_json()), &case["fingerprint"])?;
+    same("fingerprint_digest", &json!(print.digest().to_string()), &case["fingerprint_digest"])?;
+    let back = Fingerprint::from_json(&print.to_json(), print.dialect)?;
+    same("read back", &back, &print)
 }
 
 #[test]

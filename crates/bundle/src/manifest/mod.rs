@@ -124,6 +124,18 @@ impl Op {
         false
     }
 
+    /// The entry as identity sees it: direct artifacts are called by no name of their own.
+    #[must_use]
+    pub fn identity_entry(&self) -> &str {
+        if self.has_exports() { "_cacheon_direct_artifact" } else { &self.entry }
+    }
+
+    /// The identity of the row's direct artifacts, where it has any.
+    #[must_use]
+    pub fn execution_identity(&self) -> Option<cacheon_identity::Json> {
+        None
+    }
+
     /// Where a field stands in the manifest; the row itself for one that is absent.
     #[must_use]
     pub fn place(&self, index: usize, field: &str) -> Place {

@@ -6,6 +6,7 @@
 //! | [`ast`] | the tree, with byte spans |
 //! | [`parse`] | text to tree: grammar only, nothing that an interpreter checks later |
 //! | [`emit`] | tree to text |
+//! | [`transform`] | the reductions that fingerprints use |
 //! | [`visit`] | walking a tree |
 //!
 //! Depth is bounded everywhere: brackets by the grammar's own 200, indentation by its 99, trees by
@@ -18,6 +19,7 @@ pub mod parse;
 pub mod source;
 mod stack;
 pub mod string;
+pub mod transform;
 pub mod visit;
 
 pub use ast::{Expr, Module, Stmt};
