@@ -14,6 +14,10 @@
 //! | [`graph`] | requirement, raw evidence, veto, exits |
 //! | [`execution`] | per-rank tri-state |
 //! | [`table`] | the aggregate and every situation that ends an attempt |
+//! | [`stage`] | stage exits |
+//! | [`product`] | holds, intake batches, remote products, retries |
+//! | [`screen`] | resident screens |
+//! | [`wire`] | the teacher's frames |
 //! | [`codec`] | the typed codec of durable products, GPU substrates |
 //! | [`cpu`] | graders of the CPU arena's own evidence |
 //! | [`fields`] | member types shared by records |
@@ -34,6 +38,7 @@ pub mod quality;
 pub mod screen;
 pub mod selection;
 pub mod speed;
+pub mod stage;
 pub mod table;
 pub mod unicode;
 pub mod wire;

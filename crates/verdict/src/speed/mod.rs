@@ -18,6 +18,6 @@ pub use read::{ReadError, ReadRate, TimedWindow, conditioning_regressed};
 pub use record::{BracketRecord, NoiseRecord, OutcomeSchema, SpeedOutcomeRecord};
 pub use score::{Bar, ScoreError, SpeedFailure, SpeedupVerdict, TwoReadLimits};
 pub use witness::{
-    LiveSpeedWitness, LiveWitnessLinks, Regrade, ResidentSpeedWitness, SpeedBinding, WitnessError,
-    WitnessLinks,
+    LiveSpeedWitness, LiveWitnessLinks, Regrade, ResidentSpeedWitness, SpeedBinding, SpeedWitness,
+    WitnessError, WitnessLinks,
 };

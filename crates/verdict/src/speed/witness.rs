@@ -475,3 +475,60 @@ impl Decode for LiveSpeedWitness {
         Ok(witness)
     }
 }
+
+/// A speed witness of either kind. They share no member set, so a record says by itself which it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpeedWitness {
+    /// The pair was retired.
+    Resident(ResidentSpeedWitness),
+    /// The pair stays alive.
+    Live(LiveSpeedWitness),
+}
+
+impl SpeedWitness {
+    /// What it binds.
+    #[must_use]
+    pub fn binding(&self) -> &SpeedBinding {
+        match self {
+            Self::Resident(witness) => witness.binding(),
+            Self::Live(witness) => witness.binding(),
+        }
+    }
+
+    /// The evidence digest.
+    #[must_use]
+    pub fn evidence_digest(&self) -> Digest {
+        match self {
+            Self::Resident(witness) => witness.evidence_digest(),
+            Self::Live(witness) => witness.evidence_digest(),
+        }
+    }
+
+    /// Grades the reads again under the presented calibration.
+    ///
+    /// # Errors
+    /// As [`ResidentSpeedWitness::regrade`].
+    pub fn regrade(&self, calibration: &CalibrationManifest) -> Result<Regrade, WitnessError> {
+        self.binding().regrade(calibration)
+    }
+}
+
+impl Canonical for SpeedWitness {
+    fn write(&self, w: &mut CanonicalWriter<'_>) {
+        match self {
+            Self::Resident(witness) => witness.write(w),
+            Self::Live(witness) => witness.write(w),
+        }
+    }
+}
+
+impl Decode for SpeedWitness {
+    fn decode(json: &Json) -> Result<Self, DecodeError> {
+        let live = matches!(json, Json::Object(members) if members.contains_key("pair_binding_digest"));
+        if live {
+            LiveSpeedWitness::decode(json).map(Self::Live)
+        } else {
+            ResidentSpeedWitness::decode(json).map(Self::Resident)
+        }
+    }
+}
