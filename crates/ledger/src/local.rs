@@ -12,7 +12,7 @@ use crate::error::{LedgerError, Refused, Result};
 use crate::fingerprint::Fingerprint;
 use crate::lease::{self, EvaluationLease};
 use crate::qualify::{self, Batch};
-use crate::row::ReservationId;
+use crate::row::{Reservation, ReservationId};
 use crate::screen::{self, ScreenReceipt};
 use crate::settle::Settled;
 use crate::status::{LeaseState, Stage, Status};
@@ -40,7 +40,7 @@ pub struct LocalSubmission<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Conclusion {
     /// Decided or undecided, with evidence or a failure.
-    Batch(Batch),
+    Batch(Box<Batch>),
     /// Ambiguous: the lease is released and the row held until a person releases it.
     Hold {
         /// `<class>:<code>`, at most 2048 characters.
@@ -67,13 +67,15 @@ impl Tx<'_> {
     }
 }
 
-fn submit(tx: &Tx<'_>, submission: &LocalSubmission<'_>) -> Result<ReservationId> {
+fn submit(tx: &Tx<'_>, submission: &LocalSubmission<'_>, again: bool) -> Result<ReservationId> {
     let content = submission.content_hash.to_string();
     let known = tx.select(
-        "WHERE content_hash=?1 AND hotkey=?2 ORDER BY block LIMIT 1",
+        "WHERE content_hash=?1 AND hotkey=?2 ORDER BY block DESC LIMIT 1",
         params![content, submission.hotkey],
     )?;
-    if let Some(row) = known.first() {
+    if let Some(row) = known.first()
+        && !(again && spent(tx, row)?)
+    {
         return Ok(row.id);
     }
     let head = tx.next_head()?;
@@ -100,6 +102,15 @@ fn submit(tx: &Tx<'_>, submission: &LocalSubmission<'_>) -> Result<ReservationId
         submission.publication_root,
     )?;
     Ok(id)
+}
+
+/// Whether a row qualified, but its candidate was held when another was crowned.
+fn spent(tx: &Tx<'_>, row: &Reservation) -> Result<bool> {
+    let held = tx.count(
+        "SELECT count(*) FROM settlement_candidates WHERE reservation_id=?1 AND status='held'",
+        params![row.id.to_string()],
+    )?;
+    Ok(row.status == Status::Qualified && held == 1)
 }
 
 fn claim(tx: &Tx<'_>, stage: Stage, owner: &str, id: &ReservationId) -> Result<EvaluationLease> {
@@ -150,7 +161,17 @@ impl Ledger {
     /// A hotkey, fingerprint or root that breaks its rule, database errors.
     pub fn submit_local(&mut self, submission: &LocalSubmission<'_>) -> Result<ReservationId> {
         let (written, committed) = ("ledger.submit_local.written", "ledger.submit_local.committed");
-        self.transaction(written, committed, |tx| submit(tx, submission))
+        self.transaction(written, committed, |tx| submit(tx, submission, false))
+    }
+
+    /// Admits a bundle anew when its last row qualified but was held because another candidate was crowned: it is
+    /// measured against the stack that stands now. In any other state its last row is returned.
+    ///
+    /// # Errors
+    /// As [`Ledger::submit_local`].
+    pub fn resubmit_local(&mut self, submission: &LocalSubmission<'_>) -> Result<ReservationId> {
+        let (written, committed) = ("ledger.resubmit_local.written", "ledger.resubmit_local.committed");
+        self.transaction(written, committed, |tx| submit(tx, submission, true))
     }
 
     /// Leases one row for a screen or a qualification, or returns the lease that `owner` already holds on it.
@@ -232,7 +253,10 @@ impl Ledger {
         })
     }
 
-    /// Leases and commits settlement cohorts until nothing is ready. Returns what settled, in order.
+    /// Settles everything that is ready, arena by arena, and returns what settled. Per call the best candidate of an
+    /// arena is crowned; the others are held (`conflict_lost` on its target, `incumbent_advanced` elsewhere), because
+    /// they were measured against a stack that no longer stands: drive one target to its end and settle before the
+    /// next, or submit them again ([`Ledger::resubmit_local`]).
     ///
     /// # Errors
     /// Evidence that does not reopen, database errors. What settled before stays settled.
@@ -240,7 +264,7 @@ impl Ledger {
         let mut settled = Vec::new();
         loop {
             let block = self.read(|tx| Ok(tx.cursor()?.map_or(0, |(block, _)| block)))?;
-            let Some(lease) = self.lease_settlement(block, crate::settle::DEFAULT_LEASE_BLOCKS)? else {
+            let Some(lease) = self.lease_arena_settlement(block, crate::settle::DEFAULT_LEASE_BLOCKS)? else {
                 return Ok(settled);
             };
             settled.push(self.commit_settlement(&lease.id, block)?);

@@ -124,6 +124,8 @@ writes! {
     fn initialize_stack(manifest: &EvaluationStack, tree: TreeDigest) -> StackState = stack::initialize;
     /// Leases the next settlement cohort that nothing earlier blocks, or nothing.
     fn lease_settlement(block: u64, length: u64) -> Option<SettlementLease> = settle::lease;
+    /// Leases everything of one arena that is pending and that nothing earlier blocks, or nothing (scope `local`).
+    fn lease_arena_settlement(block: u64, length: u64) -> Option<SettlementLease> = settle::lease_arena;
     /// Records a concluded attempt; returns the charged attempts of the row so far.
     fn record_attempt(id: &ReservationId, attempt: &Attempt) -> u64 = attempts::record;
     /// Fails a row whose charged attempts reached `cap`; `false` when it did not.

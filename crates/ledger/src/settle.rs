@@ -124,8 +124,23 @@ fn rows(tx: &Tx<'_>, tail: &str, values: &[&dyn rusqlite::ToSql]) -> Result<Vec<
     Ok(rows)
 }
 
-/// Leases the next cohort that nothing earlier blocks, or nothing.
+/// Leases the next cohort that nothing earlier blocks, or nothing. A cohort is what one primary authority qualified.
 pub(crate) fn lease(tx: &Tx<'_>, block: u64, length: u64) -> Result<Option<SettlementLease>> {
+    lease_by(tx, block, length, |row| Ok(row.authority.clone()))
+}
+
+/// Leases everything of one arena that is pending, or nothing: on one machine each bundle has an authority of its own,
+/// and the best of a target must be found among all of them. The lease names the arena where it names an authority.
+pub(crate) fn lease_arena(tx: &Tx<'_>, block: u64, length: u64) -> Result<Option<SettlementLease>> {
+    lease_by(tx, block, length, |row| Ok(row.candidate()?.primary().arena.to_string()))
+}
+
+fn lease_by(
+    tx: &Tx<'_>,
+    block: u64,
+    length: u64,
+    key: impl Fn(&Row) -> Result<String>,
+) -> Result<Option<SettlementLease>> {
     if length == 0 || i64::try_from(block.saturating_add(length)).is_err() {
         return Err(Refused::bounds("lease length", length, "1 or more").into());
     }
@@ -135,19 +150,20 @@ pub(crate) fn lease(tx: &Tx<'_>, block: u64, length: u64) -> Result<Option<Settl
     expiry::sweep(tx, block)?;
     reconcile(tx, block)?;
     let pending = rows(tx, "WHERE status='pending'", &[])?;
-    let mut order: Vec<&str> = Vec::new();
-    let mut groups: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
+    let mut order: Vec<String> = Vec::new();
+    let mut groups: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
     for row in &pending {
-        if !groups.contains_key(row.authority.as_str()) {
-            order.push(&row.authority);
+        let key = key(row)?;
+        if !groups.contains_key(&key) {
+            order.push(key.clone());
         }
-        groups.entry(&row.authority).or_default().push(row);
+        groups.entry(key).or_default().push(row);
     }
-    for authority in order {
-        let group = &groups[authority];
+    for key in order {
+        let group = groups.remove(&key).unwrap_or_default();
         let reservations: Vec<_> = group.iter().map(|row| &row.reservation).collect();
         if blocked(tx, &reservations)?.is_none() {
-            return take(tx, group, block, length).map(Some);
+            return take(tx, key, &group, block, length).map(Some);
         }
     }
     Ok(None)
@@ -247,14 +263,13 @@ fn arena_of(candidates: &[Candidate]) -> Result<ArenaDigest> {
     }
 }
 
-fn take(tx: &Tx<'_>, group: &[&Row], block: u64, length: u64) -> Result<SettlementLease> {
+fn take(tx: &Tx<'_>, authority: String, group: &[&Row], block: u64, length: u64) -> Result<SettlementLease> {
     let candidates = group.iter().map(|row| row.candidate()).collect::<Result<Vec<_>>>()?;
     let arena = arena_of(&candidates)?;
     let incumbent =
         stack::load(tx, arena)?.ok_or_else(|| Refused::guard(arena, "the arena has no evaluation stack"))?;
     let digests: Vec<_> = group.iter().map(|row| row.digest).collect();
     let generation = group.iter().map(|row| row.generation).max().unwrap_or(0) + 1;
-    let authority = group.first().map(|row| row.authority.clone()).unwrap_or_default();
     let id = settlement_lease_id(&authority, &digests, generation, incumbent.state.generation, block);
     let expires_block = block + length;
     for row in group {

@@ -9,7 +9,10 @@ use cacheon_evidence::fs::{Dir, FsError, Lock};
 use rusqlite::{Connection, OpenFlags};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long an open waits for the lock before it says who holds it.
+const LOCK_PATIENCE: Duration = Duration::from_millis(250);
 
 /// How a database is opened.
 #[derive(Debug, Clone)]
@@ -79,7 +82,10 @@ impl Ledger {
             }
         }
         let lock_name = suffixed(name, ".lock");
-        let lock = dir.lock_shared_file(&lock_name, &|| false).map_err(|error| match error {
+        // A child of a former controller holds a copy of the lock between its fork and its exec: wait that out.
+        let patience = Instant::now() + LOCK_PATIENCE;
+        let wait = || Instant::now() < patience;
+        let lock = dir.lock_shared_file(&lock_name, &wait).map_err(|error| match error {
             FsError::Locked(path) => LedgerError::Locked { holder: holder(&path), path },
             error => error.into(),
         })?;

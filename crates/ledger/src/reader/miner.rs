@@ -14,7 +14,7 @@ const DOES_NOT_COMPILE: &str = "candidate_kernel_does_not_compile";
 
 /// What a reason code means to the author, and the next step.
 #[must_use]
-pub fn guidance(code: &str) -> Option<(&'static str, &'static str)> {
+pub(super) fn guidance(code: &str) -> Option<(&'static str, &'static str)> {
     let known = |key: &str| {
         Some(match key {
             "qualified" => (
