@@ -14,6 +14,7 @@
 //! | [`graph`] | requirement, raw evidence, veto, exits |
 //! | [`execution`] | per-rank tri-state |
 //! | [`table`] | the aggregate and every situation that ends an attempt |
+//! | [`attempt`] | candidate reports, cohort attempts, reopening |
 //! | [`stage`] | stage exits |
 //! | [`product`] | holds, intake batches, remote products, retries |
 //! | [`screen`] | resident screens |
@@ -24,6 +25,7 @@
 #![warn(missing_docs)]
 
 pub mod arith;
+pub mod attempt;
 pub mod audit;
 pub mod calibration;
 pub mod codec;

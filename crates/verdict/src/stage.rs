@@ -3,11 +3,13 @@
 //! A stage decides which members exist, so a stage is a variant here and no member is optional without a reason.
 
 use crate::audit::AuditWitness;
+use crate::calibration::CalibrationManifest;
 use crate::codec::{Bare, Borrowed, Enveloped, PairClosure};
 use crate::count::{CountDecision, RegisteredCountResult};
 use crate::decision::Decision;
 use crate::fields::{AnyDigest, decode_canonical, require, text_enums};
-use crate::speed::{ResidentSpeedWitness, SpeedWitness};
+use crate::speed::{ResidentSpeedWitness, SpeedWitness, WitnessError};
+use crate::table::retained_reason;
 use cacheon_identity::float17::Float17;
 use cacheon_identity::{
     Canonical, CanonicalWriter, Decode, DecodeError, Digest, Domain, Fields, Json, sha256,
@@ -153,6 +155,30 @@ pub enum StageEnding {
         closure: Box<PairClosure>,
         /// A passing audit; read for compatibility, production never writes one.
         audit: Option<TimedAudit>,
+    },
+}
+
+/// Why a stage exit does not reopen.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum StageReopenError {
+    /// The reads do not grade under the calibration.
+    #[error(transparent)]
+    Speed(#[from] WitnessError),
+    /// The reads decide otherwise.
+    #[error("the exit needs reads that say {claimed}, these say {derived}")]
+    Decision {
+        /// What the stage needs.
+        claimed: Decision,
+        /// What the reads say.
+        derived: Decision,
+    },
+    /// The reads fail for another reason.
+    #[error("the exit claims {claimed}, the reads say {derived}")]
+    Reason {
+        /// The claim.
+        claimed: &'static str,
+        /// What the reads say.
+        derived: &'static str,
     },
 }
 
@@ -310,6 +336,30 @@ impl StageExit {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, DecodeError> {
         require(bytes.len() <= EXIT_LIMIT, "stage", "over the artifact's limit", &bytes.len())?;
         decode_canonical(bytes)
+    }
+
+    /// Grades the reads again: an exit that claims other reads than it carries does not reopen.
+    ///
+    /// # Errors
+    /// Another calibration, unusable reads, or a claim that does not follow.
+    pub fn reopen(&self, calibration: &CalibrationManifest) -> Result<(), StageReopenError> {
+        let (claimed, regrade) = match &self.ending {
+            StageEnding::Speed { witness, reason } => (reason.decision(), witness.regrade(calibration)?),
+            StageEnding::Audit { witness, .. }
+            | StageEnding::ResidentCount { witness, .. }
+            | StageEnding::ResidentAccept { witness, .. } => (Decision::Pass, witness.regrade(calibration)?),
+        };
+        let derived = regrade.decision();
+        if derived != claimed {
+            return Err(StageReopenError::Decision { claimed, derived });
+        }
+        match (&self.ending, regrade.reason()) {
+            (StageEnding::Speed { reason, .. }, Some(derived)) => {
+                let (claimed, kept) = (reason.as_str(), retained_reason(reason.as_str(), derived));
+                if claimed == kept { Ok(()) } else { Err(StageReopenError::Reason { claimed, derived }) }
+            }
+            _ => Ok(()),
+        }
     }
 
     fn audit(&self) -> Option<&TimedAudit> {

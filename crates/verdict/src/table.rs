@@ -79,6 +79,18 @@ fn combine(parts: impl IntoIterator<Item = Decision>) -> Decision {
     })
 }
 
+/// The decision of an attempt's components.
+#[must_use]
+pub fn decide(
+    graph: Decision,
+    speed: Decision,
+    audit: Decision,
+    quality: Decision,
+    repeat_quality: Option<Decision>,
+) -> Decision {
+    combine([graph, speed, quality_pair(quality, repeat_quality), audit])
+}
+
 /// Quality and its repeat as one component.
 #[must_use]
 pub fn quality_pair(quality: Decision, repeat: Option<Decision>) -> Decision {
@@ -93,8 +105,8 @@ pub fn aggregate<'a>(parts: &Components<'a>) -> Aggregate<'a> {
         AuditComponent::Pass => Pass,
         AuditComponent::Fail => Fail,
     };
-    let pair = quality_pair(parts.quality, parts.repeat_quality);
-    let decision = combine([parts.graph.decision, parts.speed.decision(), pair, audit]);
+    let decision =
+        decide(parts.graph.decision, parts.speed.decision(), audit, parts.quality, parts.repeat_quality);
     let repeat = parts.repeat_quality.unwrap_or(Pass);
     let reason = match (parts.graph.decision, parts.audit, parts.speed, parts.quality, repeat) {
         (Fail | NoDecision, _, _, _, _) => parts.graph.reason,

@@ -259,8 +259,14 @@ impl Canonical for SessionPayload<'_> {
         w.object(|o| {
             o.field_with("exchanges", |w| {
                 w.array(|a| {
-                    for (request, evidence) in self.exchanges {
-                        a.item(&[*request, *evidence]);
+                    for (index, (request, evidence)) in self.exchanges.iter().enumerate() {
+                        a.item_with(|w| {
+                            w.object(|o| {
+                                o.field("evidence_frame_sha256", evidence)
+                                    .field("request_index", &(index as u64))
+                                    .field("request_sha256", request);
+                            });
+                        });
                     }
                 });
             });
