@@ -16,6 +16,7 @@ pub mod clock;
 pub mod codec;
 pub mod message;
 pub mod notes;
+mod reply;
 pub mod serve;
 pub mod session;
 pub mod wire;
