@@ -4,8 +4,8 @@
 //! no completion is never run again: [`restart_action`] answers HOLD. Records prove integrity, not authorship.
 
 use crate::fs::{Dir, FsError};
+use crate::once::hex128_ok;
 use crate::once::{self, OnceError, OnceSteps};
-use crate::quiescence::hex128_ok;
 use crate::reference::EvidenceRef;
 use crate::step::Steps;
 use cacheon_identity::{
@@ -461,8 +461,8 @@ fn completion(stage: Stage, payload: &Json) -> Result<Arm, DecodeError> {
     })
 }
 
-/// Judges the shape of a stage's payload: members, modes, number text, and that typed members are codec envelopes. The
-/// content of an envelope is judged by the codec of its reader.
+/// Judges a stage's payload: members, modes, number text, and that typed members are codec envelopes whose values keep
+/// the rules of their types.
 fn check_payload(stage: Stage, payload: &Json) -> Result<(), DecodeError> {
     match stage {
         Stage::Speed => speed(payload),
@@ -492,7 +492,8 @@ fn envelope(json: &Json, root: Option<&str>) -> Result<(), DecodeError> {
         Some(root) => tag.exactly(root)?,
         None => _ = tag.as_str()?,
     }
-    fields.take("value")?.as_object().map(|_| ())
+    fields.take("value")?.as_object()?;
+    cacheon_verdict::codec::reencode(json).map(|_| ())
 }
 
 fn checkpoint(payload: &Json, mode: &str, schema: &str, root: &str) -> Result<(), DecodeError> {

@@ -6,8 +6,8 @@
 //! and [`resume_action`] is a pure function of them.
 
 use crate::fs::{Dir, FsError, Lock};
+use crate::once::hex128_ok;
 use crate::once::{self, OnceError, OnceSteps, Put};
-use crate::quiescence::hex128_ok;
 use crate::step::Steps;
 use cacheon_identity::{
     Canonical, CanonicalWriter, Decode, DecodeError, DecodeKind, Digest, Domain, Fields, Json,

@@ -111,3 +111,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         text
     })
 }
+
+/// 32 lower-case hex digits.
+pub(crate) fn hex128_ok(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}

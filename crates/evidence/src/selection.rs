@@ -5,10 +5,12 @@
 //! only under a teardown that cannot lie before the one it was drawn under.
 
 use crate::fs::{Dir, FsError, SEALED_FILE};
+use crate::once::hex;
 use crate::quiescence::Quiescence;
 use crate::step::{Steps, Stopped};
 use crate::store::read_sealed;
 use cacheon_identity::{Canonical, CanonicalWriter, Decode, DecodeError, Digest, Domain, Fields, Json};
+use cacheon_verdict::selection::{EntropyReceipt, SelectionCommitment};
 use std::path::{Path, PathBuf};
 
 /// Schema of a secret record.
@@ -19,9 +21,6 @@ pub const ENTROPY_SCHEMA: &str = "cacheon.eval.selection-entropy-record.v1";
 pub const SECRET_BYTES: std::ops::RangeInclusive<usize> = 32..=4096;
 
 const INVENTORY: Domain = Domain::new("cacheon.eval.selection-secret-inventory.v1");
-const COMMITMENT: Domain = Domain::new("cacheon.qualification.selection-commitment");
-const AUTHORITY: Domain = Domain::new("cacheon.eval.selection-entropy-authority-receipt.v1");
-const RECEIPT: Domain = Domain::new("cacheon.qualification.selection-entropy");
 const LOCK: &str = ".lock";
 const RECORD_LIMIT: u64 = 8 << 20;
 
@@ -67,26 +66,20 @@ impl From<Stopped> for SelectionStoreError {
     }
 }
 
-cacheon_identity::record! {
-    /// The receipt of one entropy draw.
-    #[derive(Copy)]
-    pub struct EntropyReceipt {
-        /// Binds commitment, entropy, source and teardown.
-        pub authority_receipt_digest: Digest,
-        /// The commitment the entropy was drawn for.
-        pub commitment_digest: Digest,
-        /// SHA-256 of the entropy bytes.
-        pub entropy_digest: Digest,
-        /// The entropy source the commitment declared.
-        pub source_digest: Digest,
-    }
+/// The entropy of a commitment, as it was drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DrawnEntropy {
+    receipt: EntropyReceipt,
+    /// The digest of the teardown it was drawn under, which the receipt binds. After a restart this is the stored
+    /// teardown, not the one presented.
+    pub teardown_digest: Digest,
 }
 
-impl EntropyReceipt {
-    /// Domain `cacheon.qualification.selection-entropy`.
-    #[must_use]
-    pub fn digest(&self) -> Digest {
-        RECEIPT.digest(self)
+impl std::ops::Deref for DrawnEntropy {
+    type Target = EntropyReceipt;
+
+    fn deref(&self) -> &EntropyReceipt {
+        &self.receipt
     }
 }
 
@@ -183,7 +176,7 @@ impl SelectionStore {
         Ok(INVENTORY.digest(&Json::object([("records", Json::Array(records))])))
     }
 
-    /// The entropy receipt of `commitment` (the full record, domain `cacheon.qualification.selection-commitment`).
+    /// The entropy of `commitment` (a `cacheon.qualification.selection-commitment` record).
     /// `draw` is called at most once in the life of the commitment, and only when nothing is stored; a later call gets
     /// the stored receipt if `teardown` cannot precede the stored one.
     ///
@@ -194,15 +187,15 @@ impl SelectionStore {
         commitment: &Json,
         teardown: &Quiescence,
         draw: impl FnOnce() -> Vec<u8>,
-    ) -> Result<EntropyReceipt, SelectionStoreError> {
-        let commitment_digest = COMMITMENT.digest(commitment);
-        let source_digest = source_of(commitment)?;
+    ) -> Result<DrawnEntropy, SelectionStoreError> {
+        let commitment = SelectionCommitment::decode(commitment).map_err(SelectionStoreError::Commitment)?;
+        let commitment_digest = commitment.digest();
         let dir = self.dir()?;
         let _lock = dir.lock(LOCK, &|| true)?;
         let name = entropy_name(&commitment_digest);
         if let Some(stored) = self.read_entropy(&dir, &commitment_digest)? {
             return match stored.teardown.admits_later(teardown) {
-                true => Ok(stored.receipt()),
+                true => Ok(stored.drawn()),
                 false => Err(SelectionStoreError::Teardown(dir.join(name))),
             };
         }
@@ -211,15 +204,9 @@ impl SelectionStore {
         if !SECRET_BYTES.contains(&entropy.len()) {
             return Err(SelectionStoreError::Length(entropy.len()));
         }
-        let record = EntropyRecord {
-            commitment: commitment.clone(),
-            commitment_digest,
-            source_digest,
-            entropy,
-            teardown: teardown.clone(),
-        };
+        let record = EntropyRecord { commitment, entropy, teardown: teardown.clone() };
         self.publish(&dir, &name, &record.to_canonical())?;
-        Ok(record.receipt())
+        Ok(record.drawn())
     }
 
     /// The stored entropy receipt and bytes of a commitment, if entropy was drawn.
@@ -229,9 +216,9 @@ impl SelectionStore {
     pub fn stored_entropy(
         &self,
         commitment_digest: &Digest,
-    ) -> Result<Option<(EntropyReceipt, Vec<u8>)>, SelectionStoreError> {
+    ) -> Result<Option<(DrawnEntropy, Vec<u8>)>, SelectionStoreError> {
         let stored = self.read_entropy(&self.dir()?, commitment_digest)?;
-        Ok(stored.map(|record| (record.receipt(), record.entropy)))
+        Ok(stored.map(|record| (record.drawn(), record.entropy)))
     }
 
     fn read_entropy(
@@ -244,7 +231,7 @@ impl SelectionStore {
         let altered = |why: String| SelectionStoreError::Altered { path: dir.join(&name), why };
         let json = Json::parse_canonical(&bytes).map_err(|error| altered(error.to_string()))?;
         let record = EntropyRecord::decode(&json).map_err(|error| altered(error.to_string()))?;
-        match record.commitment_digest == *commitment && record.to_canonical() == bytes {
+        match record.commitment.digest() == *commitment && record.to_canonical() == bytes {
             true => Ok(Some(record)),
             false => {
                 Err(altered("the record names another commitment, or its receipt does not follow".to_owned()))
@@ -307,12 +294,6 @@ fn entropy_name(commitment: &Digest) -> String {
     format!("entropy-{commitment}.json")
 }
 
-fn source_of(commitment: &Json) -> Result<Digest, SelectionStoreError> {
-    Fields::open(commitment)
-        .and_then(|mut fields| fields.take("entropy_source_digest")?.digest())
-        .map_err(SelectionStoreError::Commitment)
-}
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SecretRecord {
     reference: Digest,
@@ -343,28 +324,16 @@ impl Decode for SecretRecord {
 
 #[derive(Debug, Clone, PartialEq)]
 struct EntropyRecord {
-    commitment: Json,
-    commitment_digest: Digest,
-    source_digest: Digest,
+    commitment: SelectionCommitment,
     entropy: Vec<u8>,
     teardown: Quiescence,
 }
 
 impl EntropyRecord {
-    fn receipt(&self) -> EntropyReceipt {
-        let entropy_digest = cacheon_identity::sha256(&self.entropy);
-        let authority_receipt_digest = AUTHORITY.digest(&Json::object([
-            ("commitment_digest", Json::from(self.commitment_digest.to_string())),
-            ("entropy_digest", Json::from(entropy_digest.to_string())),
-            ("source_digest", Json::from(self.source_digest.to_string())),
-            ("teardown_digest", Json::from(self.teardown.digest().to_string())),
-        ]));
-        EntropyReceipt {
-            authority_receipt_digest,
-            commitment_digest: self.commitment_digest,
-            entropy_digest,
-            source_digest: self.source_digest,
-        }
+    fn drawn(&self) -> DrawnEntropy {
+        let teardown_digest = self.teardown.digest();
+        let receipt = EntropyReceipt::of(&self.commitment, &self.entropy, teardown_digest);
+        DrawnEntropy { receipt, teardown_digest }
     }
 }
 
@@ -373,7 +342,7 @@ impl Canonical for EntropyRecord {
         w.object(|o| {
             o.field("commitment", &self.commitment)
                 .field("entropy_hex", &hex(&self.entropy))
-                .field("receipt", &self.receipt())
+                .field("receipt", &self.drawn().receipt)
                 .field("schema", ENTROPY_SCHEMA)
                 .field("teardown", &self.teardown);
         });
@@ -385,23 +354,14 @@ impl Decode for EntropyRecord {
         let mut fields =
             Fields::closed(json, &["commitment", "entropy_hex", "receipt", "schema", "teardown"])?;
         fields.take("schema")?.exactly(ENTROPY_SCHEMA)?;
-        let commitment = fields.take("commitment")?;
-        let source_digest = Fields::open(commitment.json())?.take("entropy_source_digest")?.digest()?;
-        let entropy = unhex(&mut fields, "entropy_hex")?;
         let _: EntropyReceipt = fields.decode("receipt")?;
-        let teardown = fields.decode("teardown")?;
-        let commitment = commitment.json().clone();
         Ok(Self {
-            commitment_digest: COMMITMENT.digest(&commitment),
-            commitment,
-            source_digest,
-            entropy,
-            teardown,
+            commitment: fields.decode("commitment")?,
+            entropy: unhex(&mut fields, "entropy_hex")?,
+            teardown: fields.decode("teardown")?,
         })
     }
 }
-
-use crate::once::hex;
 
 fn unhex(fields: &mut Fields<'_>, name: &str) -> Result<Vec<u8>, DecodeError> {
     let member = fields.take(name)?;
