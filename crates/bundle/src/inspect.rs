@@ -347,7 +347,7 @@ fn row(abi: Abi, op: &Op) -> Json {
         ("base_kernel", optional(op.base_kernel.as_ref())),
         ("cuda_sources", set(&op.cuda_sources)),
         ("dtypes", set(&canonical("dtype", &op.dtypes))),
-        ("entry", Json::Str(op.entry.clone())),
+        ("entry", Json::Str(op.identity_entry().to_owned())),
         ("metadata", optional(op.metadata.as_ref())),
         ("override_point", optional(op.override_point.as_ref())),
         ("prepare", optional(op.prepare.as_ref())),
@@ -358,6 +358,14 @@ fn row(abi: Abi, op: &Op) -> Json {
     ];
     if abi == Abi::C {
         members.push(("c_sources", set(&op.c_sources)));
+    }
+    if let Some(artifacts) = &op.artifacts {
+        members.push(("aot_exports", artifacts.exports_identity()));
+        members
+            .push(("artifact_identity_schema", Json::Str("cacheon.direct-artifact-execution.v1".to_owned())));
+        members.push(("artifact_resource_plan", artifacts.resource_plan()));
+        let digest = artifacts.resource_plan_sha256().to_string();
+        members.push(("artifact_resource_plan_sha256", Json::Str(digest)));
     }
     Json::object(members)
 }

@@ -6,6 +6,7 @@
 //! | [`hash`], [`tree`], [`path`] | reading a directory without following links; the content hash |
 //! | [`manifest`], [`toml`] | `manifest.toml` as typed values |
 //! | [`capability`], [`pyjson`], [`pretty`] | for which calls a kernel is meant; metadata in and out |
+//! | [`artifact`] | direct artifacts and their identities |
 //! | [`patch`], [`rebuild`] | dependency patches and the build steps a bundle asks for |
 //! | [`python`], [`closure`] | Python sources, and which of them belong to a contribution |
 //! | [`c`], [`cuda`], [`scan`] | static rules |
@@ -17,6 +18,7 @@
 //! Bundle bytes are hostile: every reader is bounded, no reader panics, and whatever the bytes are to blame for is a
 //! [`Finding`]; only the machine's own failures are anything else.
 
+pub mod artifact;
 pub mod bundle;
 pub mod c;
 pub mod capability;

@@ -96,7 +96,7 @@ fn manifest_case(file: &Value, case: &Value) -> Result<(), String> {
                 "slot": op.slot, "variant": op.variant, "source": op.source, "entry": op.entry, "dtypes": op.dtypes,
                 "architectures": op.architectures, "metadata": op.metadata, "prepare": op.prepare, "setup": op.setup,
                 "base_kernel": op.base_kernel, "override_point": op.override_point, "cuda_sources": op.cuda_sources,
-                "extra": op.extra, "aot_exports": 0,
+                "extra": op.extra, "aot_exports": op.artifacts.as_ref().map_or(0, |a| a.exports().count()),
             })
         })
         .collect();

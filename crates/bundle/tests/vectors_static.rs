@@ -81,7 +81,7 @@ fn scan_source_case(case: &Value) -> Result<(), String> {
     let source = Source::new(case["source"].as_str().unwrap());
     let (policy, advice) = match scan::parsed("k.py", &source, Dialect::default()) {
         Ok(module) => (scan::policy("k.py", &source, &module), scan::host_helpers("k.py", &source, &module)),
-        Err(finding) => (vec![finding.clone()], vec![finding]),
+        Err(finding) => (vec![(*finding).clone()], vec![*finding]),
     };
     for (what, findings) in [("policy", policy), ("compilability", advice)] {
         if case[what].get("error").is_some() {

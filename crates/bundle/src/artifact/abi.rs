@@ -1,45 +1,50 @@
-//! Call ABIs: which resources a slot's call site hands to a direct artifact.
+//! What a slot exposes to direct artifacts.
 
-use cacheon_identity::{Canonical, CanonicalWriter, Decode, DecodeError, Digest, Domain, Fields, Json};
-use std::sync::LazyLock;
+use crate::catalog::SLOTS_JSON;
+use crate::pyjson::{self, Item, Value};
+use cacheon_identity::{Digest, Domain, Json};
+use std::sync::OnceLock;
 
-const CALL_ABI: Domain = Domain::with_members(
-    "cacheon.artifact-call-abi",
-    &["call_args", "prepare_args", "prepare_result", "resources", "slot"],
-);
-const AUTHORITY: Domain = Domain::with_members(
-    "cacheon.artifact-target-authority",
-    &["call_abi", "call_abi_sha256", "dispatch_slot", "schema", "target_id"],
-);
+const CALL_ABI: Domain = Domain::new("cacheon.artifact-call-abi");
+const AUTHORITY: Domain = Domain::new("cacheon.artifact-target-authority");
 
-/// Kind of a slot resource.
+/// Scalar types of the ABI and of casts.
+pub const SCALARS: [&str; 14] =
+    ["bool", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f16", "bf16", "f32", "tf32", "f64"];
+
+/// What a resource is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResourceKind {
-    /// A device tensor.
+    /// A tensor.
     Tensor,
-    /// A host scalar.
+    /// A scalar.
     Scalar,
-    /// A raw pointer.
-    Pointer,
-    /// A stream.
+    /// The stream of the call.
     Stream,
     /// A process group.
     Group,
-    /// Something only the engine understands.
+    /// A value only its owner understands.
     Opaque,
 }
 
 impl ResourceKind {
-    const ALL: [Self; 6] =
-        [Self::Tensor, Self::Scalar, Self::Pointer, Self::Stream, Self::Group, Self::Opaque];
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "tensor" => Self::Tensor,
+            "scalar" => Self::Scalar,
+            "stream" => Self::Stream,
+            "group" => Self::Group,
+            "opaque" => Self::Opaque,
+            _ => return None,
+        })
+    }
 
-    /// As it is spelled.
+    /// The spelling.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Tensor => "tensor",
             Self::Scalar => "scalar",
-            Self::Pointer => "pointer",
             Self::Stream => "stream",
             Self::Group => "group",
             Self::Opaque => "opaque",
@@ -47,165 +52,181 @@ impl ResourceKind {
     }
 }
 
-/// One resource of a call site.
+/// A resource of a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotResource {
-    /// Its name, for example `input.x`.
+    /// Its name, such as `input.x`.
     pub name: String,
-    /// Its kind.
+    /// What it is.
     pub kind: ResourceKind,
-    /// Whether a call may write it.
+    /// Whether it may be written.
     pub writable: bool,
-    /// Type of a scalar.
+    /// A scalar's type.
     pub scalar_type: Option<String>,
-    /// The capability field that specialisation needs.
+    /// The capability field that states a scalar.
     pub capability_field: Option<String>,
-    /// Capabilities of a group.
+    /// What a group offers to bindings.
     pub provider_capabilities: Vec<String>,
-    access: String,
-    provider_resource: Option<String>,
-    provider_projection: Option<String>,
+    /// The row as published.
+    row: Json,
 }
 
-/// The call ABI of one slot.
+/// The call ABI of a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallAbi {
     /// The slot.
     pub slot: String,
-    /// Resources, in order.
+    /// Its resources, in order.
     pub resources: Vec<SlotResource>,
-    /// Arguments of a call.
+    /// Names of the call's arguments.
     pub call_args: Vec<String>,
-    /// Arguments of a prepare step.
+    /// Names of the prepare call's arguments.
     pub prepare_args: Vec<String>,
-    /// What a prepare step leaves.
+    /// The name of what preparing gives.
     pub prepare_result: Option<String>,
 }
 
+fn json(item: &Item) -> Option<Json> {
+    Some(match &item.value {
+        Value::Null => Json::Null,
+        Value::Bool(value) => Json::Bool(*value),
+        Value::Int(value) => Json::Int(value.clone()),
+        Value::Text(text) => Json::Str(text.clone()),
+        Value::Array(items) => Json::Array(items.iter().map(json).collect::<Option<_>>()?),
+        Value::Object { members, .. } => {
+            let members = members.iter().map(|(key, item)| Some((key.clone(), json(item)?)));
+            Json::Object(members.collect::<Option<_>>()?)
+        }
+        Value::Float(_) | Value::BrokenText => return None,
+    })
+}
+
+fn names(value: Option<&Json>) -> Option<Vec<String>> {
+    value?.as_array()?.iter().map(|item| item.as_str().map(str::to_owned)).collect()
+}
+
+fn resource(row: &Json) -> Option<SlotResource> {
+    let text = |key: &str| row.get(key).and_then(Json::as_str);
+    Some(SlotResource {
+        name: text("name")?.to_owned(),
+        kind: ResourceKind::parse(text("kind")?)?,
+        writable: matches!(text("access")?, "write" | "readwrite"),
+        scalar_type: text("scalar_type").map(str::to_owned),
+        capability_field: text("capability_field").map(str::to_owned),
+        provider_capabilities: names(row.get("provider_capabilities")).unwrap_or_default(),
+        row: row.clone(),
+    })
+}
+
+fn abi(slot: &Item) -> Option<CallAbi> {
+    let published = json(slot.value.get("artifact_call_abi")?)?;
+    let Value::Text(name) = &slot.value.get("slot")?.value else { return None };
+    Some(CallAbi {
+        slot: name.clone(),
+        resources: published.get("resources")?.as_array()?.iter().map(resource).collect::<Option<_>>()?,
+        call_args: names(published.get("call_args"))?,
+        prepare_args: names(published.get("prepare_args"))?,
+        prepare_result: published.get("prepare_result")?.as_str().map(str::to_owned),
+    })
+}
+
 impl CallAbi {
+    /// Every slot's call ABI, in catalog order.
+    #[must_use]
+    pub fn all() -> &'static [Self] {
+        static ALL: OnceLock<Vec<CallAbi>> = OnceLock::new();
+        ALL.get_or_init(|| {
+            let Ok(catalog) = pyjson::parse(SLOTS_JSON.as_bytes()) else { return Vec::new() };
+            match catalog.value.get("slots").map(|item| &item.value) {
+                Some(Value::Array(slots)) => slots.iter().filter_map(abi).collect(),
+                _ => Vec::new(),
+            }
+        })
+    }
+
+    /// The call ABI of a slot.
+    #[must_use]
+    pub fn of(slot: &str) -> Option<&'static Self> {
+        Self::all().iter().find(|abi| abi.slot == slot)
+    }
+
     /// A resource by name.
     #[must_use]
     pub fn resource(&self, name: &str) -> Option<&SlotResource> {
         self.resources.iter().find(|resource| resource.name == name)
     }
 
-    /// The identity digest: provider capabilities and capability fields are left out.
+    /// The names of the slot's outputs.
+    pub fn outputs(&self) -> impl Iterator<Item = &str> {
+        self.resources
+            .iter()
+            .map(|resource| resource.name.as_str())
+            .filter(|name| name.starts_with("output."))
+    }
+
+    /// The ABI as identity holds it: without what other policies may allow.
+    #[must_use]
+    pub fn identity(&self) -> Json {
+        let list = |all: &[String]| Json::Array(all.iter().cloned().map(Json::Str).collect());
+        let rows = self.resources.iter().map(|resource| {
+            let members = resource.row.as_object().into_iter().flatten();
+            let kept = members
+                .filter(|(key, _)| !matches!(key.as_str(), "provider_capabilities" | "capability_field"));
+            Json::object(kept.map(|(key, value)| (key.clone(), value.clone())))
+        });
+        Json::object([
+            ("call_args", list(&self.call_args)),
+            ("prepare_args", list(&self.prepare_args)),
+            ("prepare_result", self.prepare_result.clone().map_or(Json::Null, Json::Str)),
+            ("resources", Json::Array(rows.collect())),
+            ("slot", Json::Str(self.slot.clone())),
+        ])
+    }
+
+    /// The digest of the ABI.
     #[must_use]
     pub fn digest(&self) -> Digest {
-        CALL_ABI.digest(self)
+        CALL_ABI.digest(&self.identity())
     }
 
-    /// What a direct artifact at `target` is dispatched with, and its digest.
+    /// What an artifact for this slot is bound to.
     #[must_use]
-    pub fn target_authority(&self, target: &str) -> (Json, Digest) {
-        let authority = Json::object([
-            ("call_abi", self.to_json().unwrap_or(Json::Null)),
+    pub fn authority(&self) -> Json {
+        Json::object([
+            ("call_abi", self.identity()),
             ("call_abi_sha256", Json::Str(self.digest().to_string())),
-            ("dispatch_slot", Json::from(self.slot.as_str())),
-            ("schema", Json::from("cacheon.artifact-target-authority.v1")),
-            ("target_id", Json::from(target)),
-        ]);
-        let digest = AUTHORITY.digest(&authority);
-        (authority, digest)
+            ("dispatch_slot", Json::Str(self.slot.clone())),
+            ("schema", Json::Str("cacheon.artifact-target-authority.v1".to_owned())),
+            ("target_id", Json::Str(self.slot.clone())),
+        ])
     }
-}
 
-impl Canonical for SlotResource {
-    fn write(&self, w: &mut CanonicalWriter<'_>) {
-        w.object(|o| {
-            o.field("access", &self.access)
-                .field("kind", self.kind.as_str())
-                .field("name", &self.name)
-                .field_if("provider_projection", self.provider_projection.as_ref())
-                .field_if("provider_resource", self.provider_resource.as_ref())
-                .field_if("scalar_type", self.scalar_type.as_ref());
-        });
-    }
-}
-
-impl Canonical for CallAbi {
-    fn write(&self, w: &mut CanonicalWriter<'_>) {
-        w.object(|o| {
-            o.field("call_args", &self.call_args)
-                .field("prepare_args", &self.prepare_args)
-                .field("prepare_result", &self.prepare_result)
-                .field("resources", &self.resources)
-                .field("slot", &self.slot);
-        });
-    }
-}
-
-impl Decode for SlotResource {
-    fn decode(json: &Json) -> Result<Self, DecodeError> {
-        let optional =
-            ["capability_field", "provider_capabilities", "provider_projection", "provider_resource"];
-        let optional = [optional.as_slice(), &["scalar_type"]].concat();
-        let mut fields = Fields::closed_with(json, &["access", "kind", "name"], &optional)?;
-        let kind = fields.take("kind")?;
-        let known = ResourceKind::ALL.into_iter().find(|it| kind.json().as_str() == Some(it.as_str()));
-        let access: String = fields.decode("access")?;
-        Ok(Self {
-            kind: known.ok_or_else(|| DecodeError::invalid("a resource kind", kind.json()))?,
-            writable: access != "read",
-            name: fields.decode("name")?,
-            scalar_type: fields.decode_optional("scalar_type")?,
-            capability_field: fields.decode_optional("capability_field")?,
-            provider_capabilities: fields.decode_optional("provider_capabilities")?.unwrap_or_default(),
-            provider_resource: fields.decode_optional("provider_resource")?,
-            provider_projection: fields.decode_optional("provider_projection")?,
-            access,
-        })
-    }
-}
-
-impl Decode for CallAbi {
-    fn decode(json: &Json) -> Result<Self, DecodeError> {
-        let required = ["call_args", "resources", "slot"];
-        let mut fields = Fields::closed_with(json, &required, &["prepare_args", "prepare_result"])?;
-        Ok(Self {
-            slot: fields.decode("slot")?,
-            resources: fields.decode("resources")?,
-            call_args: fields.decode("call_args")?,
-            prepare_args: fields.decode_optional("prepare_args")?.unwrap_or_default(),
-            prepare_result: fields.decode_optional("prepare_result")?,
-        })
-    }
-}
-
-/// The call ABIs of one catalog snapshot.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallAbis(Vec<CallAbi>);
-
-static A: LazyLock<CallAbis> = LazyLock::new(|| load(include_bytes!("../../data/call-abis-2026-08-20.json")));
-static B: LazyLock<CallAbis> = LazyLock::new(|| load(include_bytes!("../../data/call-abis-2026-08-22.json")));
-
-fn load(bytes: &[u8]) -> CallAbis {
-    // A file that does not read leaves no slot with an ABI; a test proves that both read.
-    let read = Json::parse(bytes).ok().and_then(|json| Vec::<CallAbi>::decode(&json).ok());
-    CallAbis(read.unwrap_or_default())
-}
-
-impl CallAbis {
-    /// Those of the catalog registered on 2026-08-20.
+    /// The digest of [`Self::authority`].
     #[must_use]
-    pub fn registered_2026_08_20() -> &'static Self {
-        &A
+    pub fn authority_digest(&self) -> Digest {
+        AUTHORITY.digest(&self.authority())
     }
+}
 
-    /// Those of the catalog registered on 2026-08-22: another attention contract, no fused experts.
-    #[must_use]
-    pub fn registered_2026_08_22() -> &'static Self {
-        &B
-    }
+/// Whether a scalar type is an integer.
+#[must_use]
+pub fn is_integer(scalar: &str) -> bool {
+    scalar.len() > 1 && matches!(scalar.as_bytes()[0], b'i' | b'u')
+}
 
-    /// The ABI of a slot, if direct artifacts can serve it.
-    #[must_use]
-    pub fn slot(&self, slot: &str) -> Option<&CallAbi> {
-        self.0.iter().find(|abi| abi.slot == slot)
-    }
+/// Whether a scalar type is a float.
+#[must_use]
+pub fn is_float(scalar: &str) -> bool {
+    matches!(scalar, "f16" | "bf16" | "f32" | "tf32" | "f64")
+}
 
-    /// Every ABI.
-    pub fn iter(&self) -> impl Iterator<Item = &CallAbi> {
-        self.0.iter()
+/// The range of an integer type, as far as 64-bit signed integers reach.
+#[must_use]
+pub fn range(scalar: &str) -> Option<(i128, i128)> {
+    let bits: u32 = scalar.get(1..)?.parse().ok()?;
+    match scalar.as_bytes()[0] {
+        b'i' => Some((-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1)),
+        b'u' => Some((0, (1i128 << bits) - 1)),
+        _ => None,
     }
 }

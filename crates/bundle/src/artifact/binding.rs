@@ -1,406 +1,328 @@
-//! Bindings: which resource, seen how, becomes which argument of a launch.
+//! Bindings: which view of which resource a device kernel's parameters may use.
 
-use super::abi::{CallAbi, ResourceKind, SlotResource};
-use super::plain::{Members, Plain, Row};
-use super::resource::{MAX_ALIGNMENT, Resource};
-use super::{ArtifactError, Class, is_float_type, is_integer_type};
+use super::abi::{CallAbi, ResourceKind, SCALARS, SlotResource, is_float, is_integer, range};
+use super::resource::Resource;
+use super::value::{Checked, Members, Node, Val, int, text};
+use cacheon_identity::{Int, Json};
 
-const CASTS: [&str; 14] =
-    ["bool", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f16", "bf16", "f32", "tf32", "f64"];
 const AGGREGATES: [&str; 5] = ["Shape", "Coord", "Tile", "IntTuple", "Stride"];
-const MAX_AXIS: i128 = 15;
-const MAX_UNSQUEEZE: usize = 8;
-const MAX_LEADING_DIM: i128 = 16;
-const MAX_DEPTH: usize = 4;
-const MAX_CHILDREN: usize = 16;
-const MAX_LEAVES: usize = 32;
-const MAX_DYNAMIC: usize = 16;
 
-/// What a binding is to a launch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BindingKind {
-    /// A tensor descriptor.
-    Tensor,
-    /// A host scalar.
-    Scalar,
-    /// An address.
-    Pointer,
-    /// A stream.
-    Stream,
-    /// A process group.
-    Group,
-    /// Something only the engine understands.
-    Opaque,
-    /// A tuple of integers.
-    Aggregate,
-}
-
-impl BindingKind {
-    const ALL: [Self; 7] =
-        [Self::Tensor, Self::Scalar, Self::Pointer, Self::Stream, Self::Group, Self::Opaque, Self::Aggregate];
-
-    /// As it is spelled.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Tensor => "tensor",
-            Self::Scalar => "scalar",
-            Self::Pointer => "pointer",
-            Self::Stream => "stream",
-            Self::Group => "group",
-            Self::Opaque => "opaque",
-            Self::Aggregate => "aggregate",
-        }
-    }
-
-    const fn default_projection(self) -> &'static str {
-        match self {
-            Self::Tensor => "descriptor",
-            Self::Scalar => "value",
-            Self::Aggregate => "tuple",
-            _ => "identity",
-        }
-    }
-}
-
-/// A checked binding.
+/// A binding, in the form that enters identity.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Binding {
-    kind: BindingKind,
-    canonical: Plain,
-    found: Found,
-}
-
-/// What a binding refers to.
-#[derive(Debug, Clone, Default, PartialEq)]
-struct Found {
-    /// Every resource named, leaves and peers included.
-    mentions: Vec<String>,
-    /// The resource whose storage it exposes.
-    storage: Option<String>,
-    /// The slot output it can write.
-    writes: Option<String>,
-    /// Source and projection that need a capability of the provider.
-    requirement: Option<(String, &'static str)>,
-    /// What the bound group lists.
-    group_capabilities: Vec<String>,
-}
-
-impl Binding {
-    pub(super) fn kind(&self) -> BindingKind {
-        self.kind
-    }
-
-    pub(super) fn canonical(&self) -> &Plain {
-        &self.canonical
-    }
-
-    pub(super) fn mentions(&self) -> &[String] {
-        &self.found.mentions
-    }
-
-    pub(super) fn storage(&self) -> Option<&str> {
-        self.found.storage.as_deref()
-    }
-
-    pub(super) fn writes(&self) -> Option<&str> {
-        self.found.writes.as_deref()
-    }
-
-    pub(super) fn requirement(&self) -> Option<(&str, &'static str)> {
-        self.found.requirement.as_ref().map(|(source, projection)| (source.as_str(), *projection))
-    }
-
-    /// Whether the bound group lists the capability of a projection.
-    pub(super) fn group_grants(&self, projection: &str) -> bool {
-        self.found.grants(projection)
-    }
-}
-
-impl Found {
-    fn grants(&self, projection: &str) -> bool {
-        self.group_capabilities.iter().any(|it| it == super::group_capability(projection))
-    }
+pub(super) struct Binding {
+    pub(super) kind: &'static str,
+    pub(super) projection: &'static str,
+    pub(super) source: Option<String>,
+    pub(super) peer: Option<String>,
+    /// Sources of an aggregate's leaves.
+    pub(super) leaves: Vec<String>,
+    row: Json,
 }
 
 /// What a source name stands for.
-enum Source<'a> {
+pub(super) enum Source<'a> {
     Slot(&'a SlotResource),
     Artifact,
+}
+
+pub(super) fn source<'a>(name: &str, abi: &'a CallAbi, resources: &'a [Resource]) -> Option<Source<'a>> {
+    match abi.resource(name) {
+        Some(resource) => Some(Source::Slot(resource)),
+        None => resources.iter().find(|resource| resource.name == name).map(|_| Source::Artifact),
+    }
 }
 
 impl Source<'_> {
     fn kind(&self) -> ResourceKind {
         match self {
-            Self::Slot(it) => it.kind,
+            Self::Slot(resource) => resource.kind,
             Self::Artifact => ResourceKind::Tensor,
         }
     }
 
-    fn writable(&self) -> bool {
-        matches!(self, Self::Slot(it) if it.writable)
-    }
-}
-
-/// Where sources are looked up.
-#[derive(Clone, Copy)]
-pub(super) struct Scope<'a> {
-    pub(super) abi: &'a CallAbi,
-    pub(super) resources: &'a [Resource],
-}
-
-impl<'a> Scope<'a> {
-    fn source(self, row: &Row<'_>, key: &str) -> Result<(String, Source<'a>), ArtifactError> {
-        let name = row.text(key)?;
-        if self.resources.iter().any(|it| it.name == name) {
-            return Ok((name.to_owned(), Source::Artifact));
-        }
-        match self.abi.resource(name) {
-            Some(resource) => Ok((name.to_owned(), Source::Slot(resource))),
-            None => row.refuse(key, "neither a resource of the slot nor one of the row"),
+    pub(super) fn writable_tensor(&self) -> bool {
+        match self {
+            Self::Slot(resource) => resource.kind == ResourceKind::Tensor && resource.writable,
+            Self::Artifact => true,
         }
     }
+}
 
-    /// Whether a resource may be filled before a launch.
-    pub(super) fn fillable(self, name: &str) -> bool {
-        self.resources.iter().any(|it| it.name == name)
-            || self.abi.resource(name).is_some_and(|it| it.kind == ResourceKind::Tensor && it.writable)
+impl Binding {
+    pub(super) fn identity(&self) -> Json {
+        self.row.clone()
     }
-}
 
-/// Reads one binding.
-pub(super) fn read(value: &Plain, path: &str, scope: Scope<'_>) -> Result<Binding, ArtifactError> {
-    let known = [
-        "kind",
-        "source",
-        "projection",
-        "cast",
-        "axis",
-        "unsqueeze",
-        "assumed_align",
-        "leading_dim",
-        "peer_resource",
-        "component_cast",
-        "components",
-    ];
-    let row = Row::open(value, path, Class::Binding, &known)?;
-    let spelled = row.text("kind")?;
-    let Some(kind) = BindingKind::ALL.into_iter().find(|kind| kind.as_str() == spelled) else {
-        return row.refuse("kind", "no such binding kind");
-    };
-    let projection = row.optional_text("projection")?.unwrap_or(kind.default_projection());
-    let mut members = Members::new();
-    members.insert("kind".to_owned(), spelled.into());
-    members.insert("projection".to_owned(), projection.into());
-    let found = if kind == BindingKind::Aggregate {
-        aggregate(&row, projection, &mut members, scope)?
-    } else {
-        sourced(&row, kind, projection, &mut members, scope)?
-    };
-    Ok(Binding { kind, canonical: Plain::Table(members), found })
-}
+    /// Whether the binding hands out the source's storage.
+    pub(super) fn exposes(&self) -> bool {
+        matches!(self.projection, "descriptor" | "device_ptr")
+    }
 
-fn sourced(
-    row: &Row<'_>,
-    kind: BindingKind,
-    projection: &str,
-    members: &mut Members,
-    scope: Scope<'_>,
-) -> Result<Found, ArtifactError> {
-    let (name, source) = scope.source(row, "source")?;
-    members.insert("source".to_owned(), name.as_str().into());
-    let group_capabilities = match &source {
-        Source::Slot(it) => it.provider_capabilities.clone(),
-        Source::Artifact => Vec::new(),
-    };
-    let mut found = Found { mentions: vec![name.clone()], group_capabilities, ..Found::default() };
-    let mut used = vec!["kind", "source", "projection"];
-    match (source.kind(), kind, projection) {
-        (ResourceKind::Tensor, BindingKind::Tensor, "descriptor") => {
-            used.extend(["unsqueeze", "assumed_align", "leading_dim"]);
-            found.storage = Some(name.clone());
-            found.writes = source.writable().then_some(name);
-            tensor_options(row, members)?;
+    /// Every resource the binding mentions.
+    pub(super) fn mentions(&self) -> impl Iterator<Item = &str> {
+        self.source.iter().chain(&self.peer).chain(&self.leaves).map(String::as_str)
+    }
+
+    pub(super) fn read(node: &Node<'_>, abi: &CallAbi, resources: &[Resource]) -> Checked<Self> {
+        let members = node.table()?;
+        let kind = members.need("kind")?.one_of(&[
+            "tensor",
+            "pointer",
+            "scalar",
+            "stream",
+            "group",
+            "opaque",
+            "aggregate",
+        ])?;
+        if kind == "aggregate" {
+            return aggregate(&members, abi, resources);
         }
-        (ResourceKind::Tensor, BindingKind::Pointer, "device_ptr") => {
-            used.push("assumed_align");
-            found.storage = Some(name.clone());
-            found.writes = source.writable().then_some(name);
-            alignment(row, members)?;
-        }
-        (_, BindingKind::Scalar, _) => {
-            used.extend(["cast", "axis"]);
-            let cast = scalar(row, projection, &source, members)?;
-            members.insert("cast".to_owned(), cast.into());
-        }
-        (ResourceKind::Group, BindingKind::Group, "identity")
-        | (ResourceKind::Pointer, BindingKind::Pointer, "identity")
-        | (ResourceKind::Stream, BindingKind::Stream, "identity")
-        | (ResourceKind::Opaque, BindingKind::Opaque, "identity") => {}
-        (ResourceKind::Group, BindingKind::Pointer, "native_handle") => {
-            granted(row, &found, "native_handle")?;
-            found.requirement = Some((name, "native_handle"));
-        }
-        (ResourceKind::Group, BindingKind::Pointer, "peer_ptr_table") => {
-            used.push("peer_resource");
-            granted(row, &found, "peer_ptr_table")?;
-            found.requirement = Some((name, "peer_ptr_table"));
-            let peer = row.text("peer_resource")?;
-            if !scope.resources.iter().any(|it| it.name == peer && it.group_ipc) {
-                return row.refuse("peer_resource", "a peer table needs a persistent group_ipc resource");
+        let default = match kind {
+            "tensor" => "descriptor",
+            "scalar" => "value",
+            _ => "identity",
+        };
+        let projection = match members.get("projection") {
+            Some(node) => node.one_of(&[
+                "descriptor",
+                "device_ptr",
+                "shape",
+                "stride",
+                "numel",
+                "rank",
+                "storage_offset",
+                "value",
+                "identity",
+                "size",
+                "native_handle",
+                "peer_ptr_table",
+            ])?,
+            None => default,
+        };
+        let name = members.need("source")?.text()?;
+        let Some(found) = source(name, abi, resources) else {
+            return members.need("source")?.fail(format!("no resource `{}`", name.escape_debug()));
+        };
+        let mut binding = Self {
+            kind,
+            projection,
+            source: Some(name.to_owned()),
+            peer: None,
+            leaves: Vec::new(),
+            row: Json::Null,
+        };
+        let mut row = vec![
+            ("kind".to_owned(), text(kind)),
+            ("projection".to_owned(), text(projection)),
+            ("source".to_owned(), text(name)),
+        ];
+        let options = match (found.kind(), kind, projection) {
+            (ResourceKind::Tensor, "tensor", "descriptor") => descriptor(&members)?,
+            (ResourceKind::Tensor, "pointer", "device_ptr") => align(&members, &["assumed_align"])?,
+            (_, "scalar", _) => scalar(&members, &found, projection)?,
+            (ResourceKind::Stream, "stream", "identity")
+            | (ResourceKind::Opaque, "opaque", "identity")
+            | (ResourceKind::Group, "group", "identity") => {
+                members.only(&["kind", "source"], &["projection"])?;
+                Vec::new()
             }
-            members.insert("peer_resource".to_owned(), peer.into());
-            found.mentions.push(peer.to_owned());
-            found.storage = Some(peer.to_owned());
-        }
-        (of, ..) => {
-            let (of, as_what) = (of.as_str(), kind.as_str());
-            let problem = format!("a {of} cannot be bound as `{as_what}` with projection `{projection}`");
-            return row.refuse("projection", problem);
-        }
+            (ResourceKind::Group, "pointer", "native_handle") => {
+                members.only(&["kind", "source", "projection"], &[])?;
+                granted(&members, &found, "group.native_handle.v1")?;
+                Vec::new()
+            }
+            (ResourceKind::Group, "pointer", "peer_ptr_table") => {
+                members.only(&["kind", "source", "projection", "peer_resource"], &[])?;
+                granted(&members, &found, "group.peer_ptr_table.v1")?;
+                let peer = members.need("peer_resource")?;
+                let shared = resources
+                    .iter()
+                    .any(|resource| Some(resource.name.as_str()) == peer.text().ok() && resource.shared());
+                if !shared {
+                    return peer.fail("a peer table needs a declared resource of scope group_ipc");
+                }
+                binding.peer = Some(peer.text()?.to_owned());
+                vec![("peer_resource", text(peer.text()?))]
+            }
+            (resource, ..) => {
+                return members
+                    .fail(format!("a {} resource has no ({kind}, {projection}) binding", resource.as_str()));
+            }
+        };
+        row.extend(options.into_iter().map(|(key, value)| (key.to_owned(), value)));
+        binding.row = Json::object(row);
+        Ok(binding)
     }
-    row.only(&used)?;
-    Ok(found)
 }
 
-fn granted(row: &Row<'_>, found: &Found, projection: &str) -> Result<(), ArtifactError> {
-    if found.grants(projection) {
+type Options = Vec<(&'static str, Json)>;
+
+fn granted(members: &Members<'_>, source: &Source<'_>, capability: &str) -> Checked<()> {
+    let Source::Slot(resource) = source else { return members.fail("only a group has peers") };
+    if resource.provider_capabilities.iter().any(|granted| granted == capability) {
         return Ok(());
     }
-    let capability = super::group_capability(projection);
-    row.refuse("projection", format!("the slot's group does not list {capability}"))
+    members.fail(format!("the slot does not grant `{capability}`"))
 }
 
-fn alignment(row: &Row<'_>, members: &mut Members) -> Result<(), ArtifactError> {
-    if let Some(value) = row.optional_int("assumed_align", 1, MAX_ALIGNMENT)? {
-        if value.count_ones() != 1 {
-            return row.refuse("assumed_align", format!("{value} is not a power of two"));
+fn align(members: &Members<'_>, optional: &[&str]) -> Checked<Options> {
+    let mut optional = optional.to_vec();
+    optional.push("projection");
+    members.only(&["kind", "source"], &optional)?;
+    match members.get("assumed_align") {
+        Some(node) => Ok(vec![("assumed_align", int(node.power_of_two(1)?))]),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn descriptor(members: &Members<'_>) -> Checked<Options> {
+    let mut options = align(members, &["unsqueeze", "assumed_align", "leading_dim"])?;
+    if let Some(node) = members.get("unsqueeze") {
+        let axes = node.items(0, 8)?.iter().map(|axis| axis.integer(-16, 16)).collect::<Checked<Vec<_>>>()?;
+        if !axes.is_empty() {
+            options.push(("unsqueeze", Json::Array(axes.into_iter().map(int).collect())));
         }
-        members.insert("assumed_align".to_owned(), Plain::Int(value));
     }
-    Ok(())
+    if let Some(node) = members.get("leading_dim") {
+        options.push(("leading_dim", int(node.integer(0, 16)?)));
+    }
+    Ok(options)
 }
 
-fn tensor_options(row: &Row<'_>, members: &mut Members) -> Result<(), ArtifactError> {
-    let unsqueeze = row.optional_array("unsqueeze", MAX_UNSQUEEZE)?;
-    if !unsqueeze.iter().all(|value| matches!(value, Plain::Int(-16..=16))) {
-        return row.refuse("unsqueeze", "axes are integers of -16..=16");
-    }
-    if !unsqueeze.is_empty() {
-        members.insert("unsqueeze".to_owned(), Plain::Array(unsqueeze.to_vec()));
-    }
-    alignment(row, members)?;
-    if let Some(value) = row.optional_int("leading_dim", 0, MAX_LEADING_DIM)? {
-        members.insert("leading_dim".to_owned(), Plain::Int(value));
-    }
-    Ok(())
-}
-
-/// Checks a scalar's projection, axis and cast against its source; gives the cast.
-fn scalar(
-    row: &Row<'_>,
-    projection: &str,
-    source: &Source<'_>,
-    members: &mut Members,
-) -> Result<&'static str, ArtifactError> {
-    let cast = row.choice("cast", &CASTS)?;
-    let (fits, with_axis) = match (source, source.kind(), projection) {
-        (_, ResourceKind::Tensor, "shape" | "stride") => (is_integer_type(cast), true),
-        (_, ResourceKind::Tensor, "numel" | "rank" | "storage_offset")
-        | (_, ResourceKind::Group, "rank" | "size") => (is_integer_type(cast), false),
-        (Source::Slot(it), ResourceKind::Scalar, "value") => {
-            let own = it.scalar_type.as_deref().unwrap_or_default();
-            let same = (own == "bool" && cast == "bool")
-                || (is_integer_type(own) && is_integer_type(cast))
-                || (is_float_type(own) && is_float_type(cast));
-            (same, false)
+/// The options of a scalar binding or leaf.
+fn scalar(members: &Members<'_>, source: &Source<'_>, projection: &str) -> Checked<Options> {
+    let axial = source.kind() == ResourceKind::Tensor && matches!(projection, "shape" | "stride");
+    let required: &[&str] = if axial { &["source", "cast", "axis"] } else { &["source", "cast"] };
+    members.only(required, &["kind", "projection"])?;
+    let cast = members.need("cast")?.one_of(&SCALARS)?;
+    let fits = match (source, projection) {
+        (Source::Slot(resource), "value") if resource.kind == ResourceKind::Scalar => {
+            let own = resource.scalar_type.as_deref().unwrap_or_default();
+            own == "bool" && cast == "bool"
+                || is_integer(own) && is_integer(cast)
+                || is_float(own) && is_float(cast)
         }
-        _ => return row.refuse("projection", format!("`{projection}` is no scalar of this resource")),
+        (Source::Slot(resource), "rank" | "size") if resource.kind == ResourceKind::Group => is_integer(cast),
+        (source, "shape" | "stride" | "numel" | "rank" | "storage_offset")
+            if source.kind() == ResourceKind::Tensor =>
+        {
+            is_integer(cast)
+        }
+        _ => return members.fail(format!("the resource has no scalar projection `{projection}`")),
     };
     if !fits {
-        return row.refuse("cast", format!("the value cannot be cast to {cast}"));
+        return members.fail(format!("the value cannot be cast to {cast}"));
     }
-    if with_axis {
-        members.insert("axis".to_owned(), Plain::Int(row.int("axis", 0, MAX_AXIS)?));
-    } else if row.get("axis").is_some() {
-        return row.refuse("axis", "only shape and stride have an axis");
+    let mut options = vec![("cast", text(cast))];
+    if axial {
+        options.push(("axis", int(members.need("axis")?.integer(0, 15)?)));
     }
-    Ok(cast)
+    Ok(options)
 }
 
-fn aggregate(
-    row: &Row<'_>,
-    projection: &str,
-    members: &mut Members,
-    scope: Scope<'_>,
-) -> Result<Found, ArtifactError> {
-    row.only(&["kind", "projection", "cast", "component_cast", "components"])?;
-    if projection != "tuple" {
-        return row.refuse("projection", "an aggregate is a tuple");
-    }
-    let cast = row.choice("cast", &AGGREGATES)?;
-    let component = row.choice("component_cast", &["i32", "i64"])?;
-    let mut leaves = Leaves { scope, component, total: 0, dynamic: 0, mentions: Vec::new() };
-    let components = row.need("components")?;
-    leaves.group(components, &row.at("components"), 1)?;
-    members.insert("cast".to_owned(), cast.into());
-    members.insert("component_cast".to_owned(), component.into());
-    members.insert("components".to_owned(), components.clone());
-    Ok(Found { mentions: leaves.mentions, ..Found::default() })
-}
-
-struct Leaves<'a> {
-    scope: Scope<'a>,
-    component: &'static str,
-    total: usize,
+/// How much of an aggregate has been read.
+#[derive(Default)]
+struct Count {
+    leaves: usize,
     dynamic: usize,
-    mentions: Vec<String>,
+    sources: Vec<String>,
 }
 
-impl Leaves<'_> {
-    fn group(&mut self, value: &Plain, path: &str, depth: usize) -> Result<(), ArtifactError> {
-        let refuse = |problem: String| Err(ArtifactError::new(Class::Binding, path, problem));
-        let Plain::Array(items) = value else {
-            return refuse(format!("expected an array, found {}", value.kind()));
-        };
-        if depth > MAX_DEPTH || !(1..=MAX_CHILDREN).contains(&items.len()) {
-            return refuse(format!("components are 1 to {MAX_CHILDREN} elements, at most {MAX_DEPTH} deep"));
-        }
-        for (index, item) in items.iter().enumerate() {
-            let at = format!("{path}[{index}]");
-            match item {
-                Plain::Array(_) => self.group(item, &at, depth + 1)?,
-                _ => self.leaf(item, &at)?,
-            }
-        }
-        Ok(())
+fn aggregate(members: &Members<'_>, abi: &CallAbi, resources: &[Resource]) -> Checked<Binding> {
+    members.only(&["kind", "cast", "component_cast", "components"], &["projection"])?;
+    if let Some(node) = members.get("projection") {
+        node.one_of(&["tuple"])?;
     }
+    let cast = members.need("cast")?.one_of(&AGGREGATES)?;
+    let component = members.need("component_cast")?.one_of(&["i32", "i64"])?;
+    let mut count = Count::default();
+    let components = members.need("components")?;
+    let tree = children(&components, component, abi, resources, 1, &mut count)?;
+    if count.leaves > 32 || count.dynamic > 16 {
+        return components.fail("an aggregate has at most 32 leaves, 16 of them dynamic");
+    }
+    let row = Json::object([
+        ("cast", text(cast)),
+        ("component_cast", text(component)),
+        ("components", tree),
+        ("kind", text("aggregate")),
+        ("projection", text("tuple")),
+    ]);
+    let leaves = count.sources;
+    Ok(Binding { kind: "aggregate", projection: "tuple", source: None, peer: None, leaves, row })
+}
 
-    fn leaf(&mut self, value: &Plain, path: &str) -> Result<(), ArtifactError> {
-        let known = ["static", "source", "projection", "cast", "axis"];
-        let row = Row::open(value, path, Class::Binding, &known)?;
-        self.total += 1;
-        if row.get("static").is_some() {
-            row.only(&["static"])?;
-            let (low, high) = match self.component {
-                "i32" => (i128::from(i32::MIN), i128::from(i32::MAX)),
-                _ => (i128::from(i64::MIN), i128::from(i64::MAX)),
-            };
-            row.int("static", low, high)?;
-        } else {
-            let (name, source) = self.scope.source(&row, "source")?;
-            let projection = row.optional_text("projection")?.unwrap_or("value");
-            let cast = scalar(&row, projection, &source, &mut Members::new())?;
-            if cast != self.component {
-                return row.refuse("cast", format!("the aggregate's components are {}", self.component));
-            }
-            self.dynamic += 1;
-            self.mentions.push(name);
-        }
-        if self.total > MAX_LEAVES || self.dynamic > MAX_DYNAMIC {
-            let problem = format!("more than {MAX_LEAVES} leaves or {MAX_DYNAMIC} that are not static");
-            return Err(ArtifactError::new(Class::Binding, path, problem));
-        }
-        Ok(())
+fn children(
+    node: &Node<'_>,
+    cast: &'static str,
+    abi: &CallAbi,
+    resources: &[Resource],
+    depth: usize,
+    count: &mut Count,
+) -> Checked<Json> {
+    if depth > 4 {
+        return node.fail("an aggregate nests at most 4 deep");
+    }
+    let mut rows = Vec::new();
+    for child in node.items(1, 16)? {
+        rows.push(match child.value {
+            Val::Array(_) => children(&child, cast, abi, resources, depth + 1, count)?,
+            _ => leaf(&child, cast, abi, resources, count)?,
+        });
+    }
+    Ok(Json::Array(rows))
+}
+
+fn leaf(
+    node: &Node<'_>,
+    cast: &'static str,
+    abi: &CallAbi,
+    resources: &[Resource],
+    count: &mut Count,
+) -> Checked<Json> {
+    count.leaves += 1;
+    let members = node.table()?;
+    if let Some(fixed) = members.get("static") {
+        members.only(&["static"], &[])?;
+        let (low, high) = range(cast).unwrap_or((0, 0));
+        let Val::Int(value) = fixed.value else { return fixed.fail("expected an integer") };
+        let value = Int::try_from(value.clone()).ok();
+        return match value.filter(|value| Int::from(low) <= *value && *value <= Int::from(high)) {
+            Some(value) => Ok(Json::object([("static", Json::Int(value))])),
+            None => fixed.fail(format!("the integer does not fit {cast}")),
+        };
+    }
+    count.dynamic += 1;
+    members.only(&["source", "projection", "cast"], &["axis"])?;
+    let name = members.need("source")?.text()?;
+    let Some(found) = source(name, abi, resources) else {
+        return members.need("source")?.fail(format!("no resource `{}`", name.escape_debug()));
+    };
+    let projection = members.need("projection")?.one_of(&[
+        "shape",
+        "stride",
+        "numel",
+        "rank",
+        "storage_offset",
+        "value",
+        "size",
+    ])?;
+    members.need("cast")?.one_of(&[cast])?;
+    let options = scalar(&members, &found, projection)?;
+    count.sources.push(name.to_owned());
+    let mut row = vec![("projection", text(projection)), ("source", text(name))];
+    row.extend(options);
+    Ok(Json::object(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integer_types_agree() {
+        let from_scalars: Vec<_> = SCALARS.into_iter().filter(|scalar| is_integer(scalar)).collect();
+        assert_eq!(from_scalars, ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"]);
+        assert_eq!(range("i32"), Some((-2_147_483_648, 2_147_483_647)));
     }
 }

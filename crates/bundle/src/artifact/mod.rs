@@ -1,293 +1,232 @@
-//! Direct artifacts: device programs that a bundle declares instead of a Python entry
+//! Direct artifacts: device kernels that a bundle declares so precisely that nothing of it runs in the engine
 //! (`spec/10-contribution.md` §5, `spec/20-identity-and-stacks.md` §7).
 //!
-//! A declaration is read once, completely, into [`DirectArtifact`]; its execution identity is embedded in the selected
-//! payload. Nothing here runs or evaluates anything: expressions are checked for shape, never computed.
+//! | Module | Holds |
+//! |---|---|
+//! | [`abi`] | what a slot exposes to artifacts |
+//! | [`value`] | declarations as plain values |
+//! | `binding`, `resource`, `expression`, `plan`, `export` | reading one declaration each |
+//! | `lifecycle` | what exports of one row owe each other |
+//! | [`declare`](declare()) | a whole row, and its identity |
 
-mod abi;
+pub mod abi;
 mod binding;
 mod export;
-mod life;
-mod plain;
+mod expression;
+mod lifecycle;
 mod plan;
-pub mod provider;
 mod resource;
+pub mod value;
 
-pub use abi::{CallAbi, CallAbis, ResourceKind, SlotResource};
-pub use binding::{Binding, BindingKind};
-pub use export::{Export, Role};
-pub use plain::{Members, Plain};
-pub use plan::DevicePlan;
-pub use resource::{Lifetime, Resource};
+pub use abi::CallAbi;
+pub use plan::{DevicePlan, device_plan};
 
 use crate::pyjson;
-use binding::Scope;
-use cacheon_identity::{Canonical, Digest, Json};
-use std::collections::BTreeMap;
+use cacheon_identity::{Digest, Json, sha256};
+use export::Export;
+use resource::Resource;
+use value::{Checked, Node, Val, text};
 
-/// The entry that stands in payloads and materialised manifests of direct rows.
-pub const ENTRY: &str = "_cacheon_direct_artifact";
-
-/// The schema of execution identities.
-pub const IDENTITY_SCHEMA: &str = "cacheon.direct-artifact-execution.v1";
-
-/// The most bytes of metadata that specialisation reads.
-pub const MAX_METADATA_BYTES: usize = 1 << 20;
-
-/// What kind of rule a declaration breaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
-    /// A field of an export.
-    Export,
-    /// A binding.
-    Binding,
-    /// A name or step twice.
-    Duplicate,
-    /// A profile input.
-    ProfileInput,
-    /// The device plan.
-    DevicePlan,
-    /// A resource.
-    Resources,
-    /// What a role may see and a plan must do.
-    CallAbi,
-    /// Two plans that claim the same calls.
-    PlanAmbiguity,
-    /// A specialised value of another type.
-    SpecializationType,
-    /// A specialisation that metadata does not prove.
-    SpecializationUnproven,
-    /// A row that also states another way to run.
-    MixedRuntimePath,
-}
+/// The only registered provider.
+pub const PROVIDER: &str = "cutlass.cute.cubin.v1";
+/// Exports of one row at most.
+pub const MAX_EXPORTS: usize = 16;
 
 /// Why a declaration is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {problem}")]
 pub struct ArtifactError {
-    /// The kind of rule.
-    pub class: Class,
-    /// Where in the row, for example `aot_exports[0].bindings[2].source`.
+    /// The declaration, such as `aot_exports[0].bindings[2].axis`.
     pub path: String,
     /// What is wrong.
     pub problem: String,
 }
 
-impl ArtifactError {
-    fn new(class: Class, path: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self { class, path: path.into(), problem: problem.into() }
-    }
-}
-
-/// An integer scalar type.
-fn is_integer_type(name: &str) -> bool {
-    matches!(name, "i8" | "u8" | "i16" | "u16" | "i32" | "u32" | "i64" | "u64")
-}
-
-/// A float scalar type.
-fn is_float_type(name: &str) -> bool {
-    matches!(name, "f16" | "bf16" | "f32" | "tf32" | "f64")
-}
-
-/// The capability behind a group projection.
-fn group_capability(projection: &str) -> &'static str {
-    if projection == "native_handle" { "group.native_handle.v1" } else { "group.peer_ptr_table.v1" }
-}
-
-/// What one op row declares.
+/// The direct artifacts of one row, checked as a whole.
 #[derive(Debug, Clone, PartialEq)]
-pub struct DirectArtifact {
+pub struct DirectArtifacts {
     slot: String,
-    resources: Vec<Resource>,
     exports: Vec<Export>,
+    resources: Vec<Resource>,
 }
 
-/// One row's declarations, as a manifest holds them.
-#[derive(Debug, Clone, Copy)]
-pub struct Declared<'a> {
-    /// `aot_exports`.
-    pub exports: Option<&'a Plain>,
-    /// `artifact_resources`.
-    pub resources: Option<&'a Plain>,
-    /// The row's slot.
-    pub slot: &'a str,
-    /// The row's metadata text; specialised values must be proven by it.
-    pub metadata: Option<&'a [u8]>,
-    /// A field of the row that states another way to run, if it has one.
-    pub other_path: Option<&'a str>,
+/// What tells one export from another.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExportSummary<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The Python factory that builds it.
+    pub factory: &'a str,
+    /// Its plan.
+    pub plan: &'a str,
+    /// Its place in the plan.
+    pub step: i64,
+    /// Its role.
+    pub role: &'static str,
+    /// The profile inputs it reads, sorted.
+    pub profile_inputs: &'a [&'static str],
+    /// The capabilities its bindings ask of the provider.
+    pub provider_requirements: Json,
+    /// The capability fields its specialisation rests on.
+    pub specialization_requirements: Json,
+    /// Its device plan.
+    pub device_plan: &'a DevicePlan,
 }
 
-impl DirectArtifact {
-    /// Reads the declarations of a row. Two empty or absent arrays are none.
-    ///
-    /// # Errors
-    /// The first rule broken, with its place in the row.
-    pub fn read(declared: Declared<'_>, abis: &CallAbis) -> Result<Option<Self>, ArtifactError> {
-        let none = Plain::Array(Vec::new());
-        let (exports, resources) = (declared.exports.unwrap_or(&none), declared.resources.unwrap_or(&none));
-        if *exports == none && *resources == none {
-            return Ok(None);
-        }
-        if *exports == none {
-            let problem = "resources without an export";
-            return Err(ArtifactError::new(Class::Resources, "artifact_resources", problem));
-        }
-        if let Some(field) = declared.other_path {
-            let problem = "a row with direct artifacts states no other way to run";
-            return Err(ArtifactError::new(Class::MixedRuntimePath, field, problem));
-        }
-        let Some(abi) = abis.slot(declared.slot) else {
-            let problem = format!("slot `{}` takes no direct artifacts", declared.slot);
-            return Err(ArtifactError::new(Class::CallAbi, "aot_exports", problem));
-        };
-        let resources = resource::read(resources, "artifact_resources", abi)?;
-        let exports = export::read(exports, "aot_exports", Scope { abi, resources: &resources })?;
-        life::check(&exports, &resources, abi, "aot_exports")?;
-        let artifact = Self { slot: declared.slot.to_owned(), resources, exports };
-        artifact.prove(abi, declared.metadata)?;
-        Ok(Some(artifact))
+impl DirectArtifacts {
+    /// The exports in canonical order.
+    pub fn exports(&self) -> impl Iterator<Item = ExportSummary<'_>> {
+        self.exports.iter().map(|export| ExportSummary {
+            name: &export.name,
+            factory: &export.factory,
+            plan: &export.plan,
+            step: export.step,
+            role: export.role,
+            profile_inputs: &export.profile_inputs,
+            provider_requirements: export.provider_requirements(),
+            specialization_requirements: export.specialization_requirements(),
+            device_plan: &export.device_plan,
+        })
     }
 
-    /// The slot it serves.
+    /// The resources and slot, as identity holds them.
     #[must_use]
-    pub fn slot(&self) -> &str {
-        &self.slot
+    pub fn resource_plan(&self) -> Json {
+        let rows = self.resources.iter().map(Resource::identity).collect();
+        Json::object([("resources", Json::Array(rows)), ("slot", text(&self.slot))])
     }
 
-    /// The exports, by (provider, plan, step, name).
+    /// The digest of the resource plan.
     #[must_use]
-    pub fn exports(&self) -> &[Export] {
-        &self.exports
+    pub fn resource_plan_sha256(&self) -> Digest {
+        let whole = Json::object([
+            ("plan", self.resource_plan()),
+            ("schema", text("cacheon.artifact-resource-plan.v1")),
+        ]);
+        sha256(&whole.to_canonical())
     }
 
-    /// The resources, by name.
+    /// The exports, as identity holds them.
     #[must_use]
-    pub fn resources(&self) -> &[Resource] {
-        &self.resources
+    pub fn exports_identity(&self) -> Json {
+        Json::Array(self.exports.iter().map(Export::identity).collect())
     }
 
-    /// The one provider of the row.
+    /// Everything about the artifacts that enters identity.
     #[must_use]
-    pub fn provider(&self) -> &str {
-        self.exports.first().map_or("", |export| export.provider.as_str())
-    }
-
-    /// The resource plan and its digest.
-    #[must_use]
-    pub fn resource_plan(&self) -> (Json, Digest) {
-        resource::plan(&self.slot, &self.resources)
-    }
-
-    /// The execution identity, embedded in the selected payload.
-    #[must_use]
-    pub fn identity(&self) -> Json {
-        let (plan, digest) = self.resource_plan();
+    pub fn execution_identity(&self) -> Json {
         Json::object([
-            ("artifact_resource_plan", plan),
-            ("artifact_resource_plan_sha256", Json::Str(digest.to_string())),
-            ("exports", self.exports_json()),
-            ("schema", Json::from(IDENTITY_SCHEMA)),
+            ("artifact_resource_plan", self.resource_plan()),
+            ("artifact_resource_plan_sha256", text(&self.resource_plan_sha256().to_string())),
+            ("exports", self.exports_identity()),
+            ("schema", text("cacheon.direct-artifact-execution.v1")),
         ])
     }
+}
 
-    /// SHA-256 of the canonical identity.
-    #[must_use]
-    pub fn identity_sha256(&self) -> Digest {
-        self.identity().canonical_sha256()
+/// Reads the declarations of one row; `None` when both lists are absent or empty. `metadata` is the text of the row's
+/// metadata file, which specialisations are checked against.
+///
+/// # Errors
+/// The first declaration that breaks a rule.
+pub fn declare(
+    slot: &str,
+    exports: Option<&Val>,
+    resources: Option<&Val>,
+    metadata: Option<&[u8]>,
+) -> Result<Option<DirectArtifacts>, ArtifactError> {
+    let list = |value: Option<&Val>| match value {
+        None => false,
+        Some(Val::Array(items)) => !items.is_empty(),
+        Some(_) => true,
+    };
+    if !list(exports) && !list(resources) {
+        return Ok(None);
     }
-
-    /// The exports as they stand in the identity and the payload.
-    #[must_use]
-    pub fn exports_json(&self) -> Json {
-        let row = |export: &Export| {
-            Json::object(export.members().into_iter().map(|(key, value)| (key, value.to_json())))
-        };
-        Json::Array(self.exports.iter().map(row).collect())
+    let empty = Val::Array(Vec::new());
+    let exports = Node::new(exports.unwrap_or(&empty), "aot_exports");
+    let resources = Node::new(resources.unwrap_or(&empty), "artifact_resources");
+    let Some(abi) = CallAbi::of(slot) else {
+        return exports.fail(format!("the slot `{slot}` takes no direct artifacts"));
+    };
+    let resources = resource::read_all(&resources, abi)?;
+    let mut read = Vec::new();
+    for node in exports.items(1, MAX_EXPORTS)? {
+        read.push(Export::read(&node, abi, &resources)?);
     }
+    read.sort_by(|left, right| {
+        (&left.provider, &left.plan, left.step, &left.name).cmp(&(
+            &right.provider,
+            &right.plan,
+            right.step,
+            &right.name,
+        ))
+    });
+    lifecycle::check(&exports, &read, &resources, abi)?;
+    specializations(&exports, &read, abi, metadata)?;
+    Ok(Some(DirectArtifacts { slot: slot.to_owned(), exports: read, resources }))
+}
 
-    /// What a materialised manifest holds: tables of resources, then of exports, each with its `key = value` lines.
-    #[must_use]
-    pub fn manifest_tables(&self) -> Vec<(&'static str, Vec<String>)> {
-        let lines = |members: Vec<(&'static str, Plain)>| -> Vec<String> {
-            members.into_iter().map(|(key, value)| format!("{key} = {}", value.to_toml())).collect()
-        };
-        let resources = self.resources.iter().map(|it| ("ops.artifact_resources", lines(it.members())));
-        let exports = self.exports.iter().map(|it| ("ops.aot_exports", lines(it.members())));
-        resources.chain(exports).collect()
+/// Metadata beyond which specialisations cannot be proven.
+const MAX_METADATA: usize = 1 << 20;
+
+/// Every specialised value must stand, exactly, in the metadata's capabilities.
+fn specializations(
+    row: &Node<'_>,
+    exports: &[Export],
+    abi: &CallAbi,
+    metadata: Option<&[u8]>,
+) -> Checked<()> {
+    if exports.iter().all(|export| export.specializes.is_empty()) {
+        return Ok(());
     }
-
-    /// Every specialised value must equal an exact predicate of the row's metadata.
-    fn prove(&self, abi: &CallAbi, metadata: Option<&[u8]>) -> Result<(), ArtifactError> {
-        let claims = self.claims(abi);
-        if claims.is_empty() {
-            return Ok(());
-        }
-        let refuse =
-            |problem: String| Err(ArtifactError::new(Class::SpecializationUnproven, "metadata", problem));
-        let Some(bytes) = metadata else {
-            return refuse("a specialised plan needs metadata that proves it".to_owned());
-        };
-        if bytes.len() > MAX_METADATA_BYTES {
-            let size = bytes.len();
-            return refuse(format!("the metadata has {size} bytes, at most {MAX_METADATA_BYTES} are read"));
-        }
-        let predicates = match exact_predicates(bytes) {
-            Ok(predicates) => predicates,
-            Err(problem) => return refuse(problem),
-        };
-        for (field, value) in claims {
-            if !predicates.get(field).is_some_and(|exact| life::identical(exact, value)) {
-                return refuse(format!("capability `{field}` is not exactly the specialised value"));
+    let Some(bytes) = metadata else { return row.fail("a specialisation needs the metadata that states it") };
+    if bytes.len() > MAX_METADATA {
+        return row.fail("metadata that a specialisation rests on may have 1 MiB");
+    }
+    let item = match pyjson::parse(bytes) {
+        Ok(item) => item,
+        Err(error) => return row.fail(format!("the metadata: {error}")),
+    };
+    if let Some(key) = repeated(&item.value) {
+        return row.fail(format!("the metadata states `{key}` twice"));
+    }
+    let capabilities = item.value.get("capabilities").map(|item| &item.value);
+    for export in exports {
+        for (source, value) in &export.specializes {
+            let field = abi.resource(source).and_then(|resource| resource.capability_field.as_deref());
+            let stated = field.and_then(|field| capabilities?.get(field)).map(|item| &item.value);
+            if !stated.and_then(exact).is_some_and(|stated| value.equals(stated)) {
+                return row.fail(format!(
+                    "the metadata does not state `{source}` exactly as the specialisation does"
+                ));
             }
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// Capability field and value of everything specialised.
-    fn claims<'a>(&'a self, abi: &'a CallAbi) -> Vec<(&'a str, &'a Plain)> {
-        let all = self.exports.iter().flat_map(|export| &export.specializes);
-        let field = |source: &String| abi.resource(source).and_then(|it| it.capability_field.as_deref());
-        all.filter_map(|(source, value)| Some((field(source)?, value))).collect()
+fn repeated(value: &pyjson::Value) -> Option<&str> {
+    match value {
+        pyjson::Value::Object { members, repeated: own } => {
+            own.as_deref().or_else(|| members.iter().find_map(|(_, item)| repeated(&item.value)))
+        }
+        pyjson::Value::Array(items) => items.iter().find_map(|item| repeated(&item.value)),
+        _ => None,
     }
 }
 
-/// The capabilities of a metadata text that name exactly one value: a scalar, `{"exact": v}`, or a list of
-/// one element.
-fn exact_predicates(bytes: &[u8]) -> Result<BTreeMap<String, Plain>, String> {
-    let item = pyjson::parse(bytes).map_err(|error| error.to_string())?;
-    unrepeated(&item)?;
-    let mut out = BTreeMap::new();
-    let Some(pyjson::Value::Object { members, .. }) = item.value.get("capabilities").map(|it| &it.value)
-    else {
-        return Ok(out);
-    };
-    for (name, predicate) in members {
-        let single = match &predicate.value {
-            pyjson::Value::Array(items) => only(items),
-            pyjson::Value::Object { .. } => predicate.value.get("exact").map(|it| &it.value),
-            scalar => Some(scalar),
-        };
-        let value = match single {
-            Some(pyjson::Value::Bool(value)) => Plain::Bool(*value),
-            Some(pyjson::Value::Int(value)) => Plain::from_json(&Json::Int(value.clone())),
-            Some(pyjson::Value::Float(value)) => Plain::Float(*value),
-            _ => continue,
-        };
-        out.insert(name.clone(), value);
-    }
-    Ok(out)
-}
-
-fn only(items: &[pyjson::Item]) -> Option<&pyjson::Value> {
-    if let [item] = items { Some(&item.value) } else { None }
-}
-
-/// Refuses a text in which any object repeats a key.
-fn unrepeated(item: &pyjson::Item) -> Result<(), String> {
-    match &item.value {
-        pyjson::Value::Object { repeated: Some(key), .. } => Err(format!("key `{key}` appears twice")),
-        pyjson::Value::Object { members, .. } => members.iter().try_for_each(|(_, item)| unrepeated(item)),
-        pyjson::Value::Array(items) => items.iter().try_for_each(unrepeated),
-        _ => Ok(()),
+/// The one value that a predicate admits.
+fn exact(value: &pyjson::Value) -> Option<&pyjson::Value> {
+    match value {
+        pyjson::Value::Object { members, .. } => match members.as_slice() {
+            [(key, item)] if key == "exact" => Some(&item.value),
+            _ => None,
+        },
+        pyjson::Value::Array(items) => match items.as_slice() {
+            [item] => Some(&item.value),
+            _ => None,
+        },
+        scalar => Some(scalar),
     }
 }

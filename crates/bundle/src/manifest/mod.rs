@@ -3,6 +3,7 @@
 mod read;
 mod row;
 
+use crate::artifact::{DirectArtifacts, PROVIDER};
 use crate::finding::{Place, Ruled};
 use crate::tree::Tree;
 use std::collections::{BTreeMap, BTreeSet};
@@ -111,6 +112,8 @@ pub struct Op {
     pub cuda_sources: Vec<String>,
     /// C files (`.c`, `.h`), the source included; only under [`Abi::C`].
     pub c_sources: Vec<String>,
+    /// Direct artifacts, where the row declares any.
+    pub artifacts: Option<DirectArtifacts>,
     /// Keys that the format does not know.
     pub extra: BTreeSet<String>,
     /// Where the row's fields stand.
@@ -121,7 +124,7 @@ impl Op {
     /// Whether the row declares direct artifacts.
     #[must_use]
     pub fn has_exports(&self) -> bool {
-        false
+        self.artifacts.is_some()
     }
 
     /// The entry as identity sees it: direct artifacts are called by no name of their own.
@@ -133,7 +136,7 @@ impl Op {
     /// The identity of the row's direct artifacts, where it has any.
     #[must_use]
     pub fn execution_identity(&self) -> Option<cacheon_identity::Json> {
-        None
+        self.artifacts.as_ref().map(DirectArtifacts::execution_identity)
     }
 
     /// Where a field stands in the manifest; the row itself for one that is absent.
@@ -188,6 +191,7 @@ impl Manifest {
             mark("override", op.base_kernel.is_some() || op.override_point.is_some());
             mark("cuda_sources", !op.cuda_sources.is_empty());
             mark("c_sources", !op.c_sources.is_empty());
+            mark(&format!("aot:{PROVIDER}"), op.has_exports());
             features.extend(op.extra.iter().map(|key| format!("op_extra:{key}")));
         }
         features.extend(self.dep_patches.iter().map(|patch| format!("dep_patch:{}", patch.target)));

@@ -2,6 +2,8 @@
 
 use super::row::Reader;
 use super::{Abi, Competition, DepPatch, Manifest, Mode, Op, PATH};
+use crate::artifact::value::Val;
+use crate::artifact::{self, DirectArtifacts};
 use crate::finding::{Finding, Place, Ruled, refuse};
 use crate::rule::Rule;
 use crate::text::{is_c_identifier, strip};
@@ -137,11 +139,7 @@ fn op(row: &Reader<'_>, abi: Abi) -> Ruled<(Op, bool)> {
     if abi == Abi::C {
         c_row(row, &mut op)?;
     }
-    for key in ["aot_exports", "artifact_resources"] {
-        if row.get(key).is_some_and(|item| item.value != Value::Array(Vec::new())) {
-            return refuse(Rule::Artifact, row.place(key), "direct artifacts are not read yet");
-        }
-    }
+    op.artifacts = artifacts(row, &op)?;
     let known = [
         "slot",
         "source",
@@ -166,6 +164,34 @@ fn op(row: &Reader<'_>, abi: Abi) -> Ruled<(Op, bool)> {
         .cloned()
         .collect();
     Ok((op, explicit))
+}
+
+/// The direct artifacts of a row; it may then use no other way into the engine.
+fn artifacts(row: &Reader<'_>, op: &Op) -> Ruled<Option<DirectArtifacts>> {
+    let value = |key: &str| row.get(key).map(|item| Val::from(&item.value));
+    let (exports, resources) = (value("aot_exports"), value("artifact_resources"));
+    let metadata = match &op.metadata {
+        Some(path) => Some(row.path("metadata", path)?),
+        None => None,
+    };
+    let declared = artifact::declare(&op.slot, exports.as_ref(), resources.as_ref(), metadata);
+    let declared = declared.map_err(|error| {
+        let key =
+            if error.path.starts_with("artifact_resources") { "artifact_resources" } else { "aot_exports" };
+        let place = row.place(key).field(format!("{}.{}", row.label, error.path));
+        Box::new(Finding::new(Rule::Artifact, place, error.problem))
+    })?;
+    let other = [
+        ("prepare", op.prepare.is_some()),
+        ("setup", op.setup.is_some()),
+        ("base_kernel", op.base_kernel.is_some()),
+        ("override_point", op.override_point.is_some()),
+        ("cuda_sources", !op.cuda_sources.is_empty()),
+    ];
+    match other.iter().find(|(_, stated)| declared.is_some() && *stated) {
+        Some((key, _)) => row.refuse(key, "a row with direct artifacts may not state this"),
+        None => Ok(declared),
+    }
 }
 
 /// What the C ABI asks of a row: no Python or CUDA field, a C entry, and a closed list of C files that holds the source.

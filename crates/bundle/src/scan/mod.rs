@@ -9,7 +9,7 @@ mod triton;
 pub use policy::policy;
 pub use triton::host_helpers;
 
-use crate::finding::{Finding, Place};
+use crate::finding::{Finding, Place, Ruled, refuse};
 use crate::path::{name, suffix};
 use crate::python::{Dialect, Module, ParseOptions, Source, parse};
 use crate::rule::Rule;
@@ -33,10 +33,10 @@ pub struct Declared {
 ///
 /// # Errors
 /// The `syntax` or `budget` finding.
-pub fn parsed(path: &str, source: &Source, dialect: Dialect) -> Result<Module, Finding> {
+pub fn parsed(path: &str, source: &Source, dialect: Dialect) -> Ruled<Module> {
     parse(source, ParseOptions { dialect, type_comments: false }).map_err(|error| {
         let rule = if error.budget { Rule::Budget } else { Rule::Syntax };
-        Finding::new(rule, Place::at(path, source.position(error.at)), error.problem)
+        Box::new(Finding::new(rule, Place::at(path, source.position(error.at)), error.problem))
     })
 }
 
@@ -44,14 +44,14 @@ pub fn parsed(path: &str, source: &Source, dialect: Dialect) -> Result<Module, F
 ///
 /// # Errors
 /// Bytes that are not UTF-8.
-pub fn readable<'b>(path: &str, bytes: &'b [u8]) -> Result<&'b str, Finding> {
-    std::str::from_utf8(bytes).map_err(|_| {
-        Finding::new(
-            Rule::Unreadable,
-            Place::file(path),
-            "the source is not UTF-8; a coding cookie does not help",
-        )
-    })
+pub fn readable<'b>(path: &str, bytes: &'b [u8]) -> Ruled<&'b str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Ok(text),
+        Err(_) => {
+            let problem = "the source is not UTF-8; a coding cookie does not help";
+            refuse(Rule::Unreadable, Place::file(path), problem)
+        }
+    }
 }
 
 /// Everything the tree policy says. Without `declared` only binaries, links and Python sources are looked at.
@@ -114,7 +114,7 @@ fn sanctioned(path: &str) -> bool {
 fn python(path: &str, bytes: &[u8], dialect: Dialect) -> Vec<Finding> {
     let text = match readable(path, bytes) {
         Ok(text) => text,
-        Err(finding) => return vec![finding],
+        Err(finding) => return vec![*finding],
     };
     let source = Source::new(text);
     match parsed(path, &source, dialect) {
@@ -123,6 +123,6 @@ fn python(path: &str, bytes: &[u8], dialect: Dialect) -> Vec<Finding> {
             findings.extend(host_helpers(path, &source, &module));
             findings
         }
-        Err(finding) => vec![finding],
+        Err(finding) => vec![*finding],
     }
 }

@@ -5,7 +5,6 @@ use crate::python::Dialect;
 use crate::python::ast::{Constant, Part};
 use crate::python::string::PyString;
 
-const SINGLE: [&str; 2] = ["'", "\""];
 const TRIPLE: [&str; 2] = ["\"\"\"", "'''"];
 const ALL: [&str; 4] = ["'", "\"", "\"\"\"", "'''"];
 
@@ -60,7 +59,8 @@ fn fitted(
     let mut fits: Vec<&'static str> = quotes
         .iter()
         .copied()
-        .filter(|quote| !(lines && SINGLE.contains(quote)) && !out.contains(quote))
+        .filter(|quote| !out.contains(quote))
+        .filter(|quote| !lines || TRIPLE.contains(quote))
         .collect();
     if fits.is_empty() {
         let literal = repr(text, dialect);

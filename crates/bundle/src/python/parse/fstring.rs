@@ -226,7 +226,7 @@ impl Fields311<'_, '_> {
     /// Text and fields up to the end, or (in a specification) up to the closing brace.
     fn parts(&mut self, level: usize) -> Parsed<Vec<Part>> {
         let mut parts = Vec::new();
-        while !self.done() && !(level > 0 && self.byte(self.pos) == b'}') {
+        while !self.done() && (level == 0 || self.byte(self.pos) != b'}') {
             let (text, doubled) = self.text(level)?;
             parts.push(Part::Text(text));
             // After a doubled brace the next character starts literal text again.
@@ -339,12 +339,11 @@ impl Fields311<'_, '_> {
             let triple = self.byte(self.pos + 1) == byte && self.byte(self.pos + 2) == byte;
             match (byte, quote) {
                 (b'\\', _) => return self.fail("a field's expression may not hold a backslash"),
-                (_, Some((mark, size))) => {
-                    if byte == mark && (size == 1 || triple) {
-                        self.pos += size - 1;
-                        quote = None;
-                    }
+                (_, Some((mark, size))) if byte == mark && (size == 1 || triple) => {
+                    self.pos += size - 1;
+                    quote = None;
                 }
+                (_, Some(_)) => {}
                 (b'\'' | b'"', None) => {
                     let size = if triple { 3 } else { 1 };
                     self.pos += size - 1;

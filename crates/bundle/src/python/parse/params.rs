@@ -80,8 +80,10 @@ impl Parser<'_> {
     /// A comma, or the end of the list; in a `def` a type comment may follow.
     fn separator(&mut self, close: &str) -> Parsed<()> {
         let comma = self.eat(",");
-        let comment = close == ")" && self.type_comment();
-        if comma && !comment || self.at(close) || comma {
+        if close == ")" {
+            self.type_comment();
+        }
+        if comma || self.at(close) {
             return Ok(());
         }
         self.error("expected `,` or the end of the parameters")

@@ -6,6 +6,9 @@ use super::{ParseError, Parsed, Parser};
 use crate::python::Dialect;
 use crate::python::ast::{Alias, BinOp, ClassDef, Expr, FunctionDef, Handler, Module, Stmt, StmtKind};
 
+/// Contexts and targets of a `with`.
+type Items = Vec<(Expr, Option<Expr>)>;
+
 fn augmented(text: &str) -> Option<BinOp> {
     Some(match text {
         "+=" => BinOp::Add,
@@ -346,7 +349,7 @@ impl Parser<'_> {
     }
 
     /// `(a as b, c):` with its colon, or `None` when the closing parenthesis is not followed by one.
-    fn parenthesised_items(&mut self) -> Parsed<Option<Vec<(Expr, Option<Expr>)>>> {
+    fn parenthesised_items(&mut self) -> Parsed<Option<Items>> {
         self.pos += 1;
         let mut items = vec![self.with_item()?];
         while self.eat(",") {
