@@ -14,6 +14,7 @@
 //! | [`graph`] | requirement, raw evidence, veto, exits |
 //! | [`execution`] | per-rank tri-state |
 //! | [`table`] | the aggregate and every situation that ends an attempt |
+//! | [`bind`] | authority, plans, executions, trajectories, lifecycles |
 //! | [`attempt`] | candidate reports, cohort attempts, reopening |
 //! | [`stage`] | stage exits |
 //! | [`product`] | holds, intake batches, remote products, retries |
@@ -27,6 +28,7 @@
 pub mod arith;
 pub mod attempt;
 pub mod audit;
+pub mod bind;
 pub mod calibration;
 pub mod codec;
 pub mod count;

@@ -11,8 +11,9 @@ pub use derive::{
 };
 pub use primitives::{Distribution, TokenProbability, UNITS, project, support_policy_digest, target_nll};
 pub use raw::{
-    HiddenTaskResult, QualityBinding, QualityPolicy, RAW_DOMAIN, RAW_MEDIA_TYPE, RawArtifact, RawPrompt,
-    RawRollout, RawToken, projection_digest, reopen,
+    HiddenTaskResult, ProjectedPrompt, ProjectedRollout, QualityBinding, QualityPolicy, RAW_DOMAIN,
+    RAW_MEDIA_TYPE, RawArtifact, RawPrompt, RawRollout, RawToken, projected_digest, projection_digest,
+    reopen,
 };
 pub use verdict::{QualityVerdict, grade};
 

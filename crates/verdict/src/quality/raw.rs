@@ -247,50 +247,79 @@ impl RawArtifact {
     }
 }
 
+/// One read of one prompt, as far as the teacher's request could carry it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProjectedRollout {
+    /// The generated tokens.
+    pub output_ids: Vec<u64>,
+    /// Per token; none in the NLL-only mode.
+    pub rollout_topk: Vec<Option<Distribution>>,
+}
+
+impl From<&RawRollout> for ProjectedRollout {
+    fn from(rollout: &RawRollout) -> Self {
+        Self {
+            output_ids: rollout.tokens.iter().map(|token| token.token_id).collect(),
+            rollout_topk: rollout.tokens.iter().map(|token| token.rollout_topk.clone()).collect(),
+        }
+    }
+}
+
+impl Canonical for ProjectedRollout {
+    fn write(&self, w: &mut CanonicalWriter<'_>) {
+        w.object(|o| {
+            o.field("output_ids", &self.output_ids).field("rollout_topk", &self.rollout_topk);
+        });
+    }
+}
+
+/// Baseline, candidate and control of one prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProjectedPrompt {
+    /// The prompt's occurrence.
+    pub prompt: Digest,
+    /// Baseline, candidate, control.
+    pub rollouts: [ProjectedRollout; 3],
+}
+
+impl Canonical for ProjectedPrompt {
+    fn write(&self, w: &mut CanonicalWriter<'_>) {
+        w.object(|o| {
+            o.field("prompt", &self.prompt).field("rollouts", &self.rollouts);
+        });
+    }
+}
+
 struct Projection<'a> {
-    prompts: &'a [RawPrompt],
+    prompts: &'a [ProjectedPrompt],
     support_policy: Digest,
 }
 
 impl Canonical for Projection<'_> {
     fn write(&self, w: &mut CanonicalWriter<'_>) {
         w.object(|o| {
-            o.field_with("prompts", |w| {
-                w.array(|a| {
-                    for prompt in self.prompts {
-                        a.item_with(|w| write_prompt(prompt, w));
-                    }
-                });
-            });
-            o.field("support_policy_digest", &self.support_policy);
+            o.field("prompts", self.prompts).field("support_policy_digest", &self.support_policy);
         });
     }
 }
 
-fn write_prompt(prompt: &RawPrompt, w: &mut CanonicalWriter<'_>) {
-    w.object(|o| {
-        o.field("prompt", &prompt.prompt_digest);
-        o.field_with("rollouts", |w| {
-            w.array(|a| {
-                for rollout in prompt.rollouts() {
-                    let ids: Vec<u64> = rollout.tokens.iter().map(|token| token.token_id).collect();
-                    let supports: Vec<Option<&Distribution>> =
-                        rollout.tokens.iter().map(|token| token.rollout_topk.as_ref()).collect();
-                    a.item_with(|w| {
-                        w.object(|o| {
-                            o.field("output_ids", &ids).field("rollout_topk", &supports);
-                        });
-                    });
-                }
-            });
-        });
-    });
+/// Identity of projected trajectories.
+#[must_use]
+pub fn projected_digest(prompts: &[ProjectedPrompt], support_policy: Digest) -> Digest {
+    PROJECTION.digest(&Projection { prompts, support_policy })
 }
 
 /// The projection of the selected trajectories: what of them the teacher's request could carry.
 #[must_use]
 pub fn projection_digest(prompts: &[RawPrompt], support_policy: Digest) -> Digest {
-    PROJECTION.digest(&Projection { prompts, support_policy })
+    let projected: Vec<ProjectedPrompt> = prompts
+        .iter()
+        .map(|prompt| ProjectedPrompt {
+            prompt: prompt.prompt_digest,
+            rollouts: prompt.rollouts().map(ProjectedRollout::from),
+        })
+        .collect();
+    projected_digest(&projected, support_policy)
 }
 
 /// Reopens a retained artifact against what it must be bound to.
