@@ -273,11 +273,19 @@ fn headers(driver: &Path) -> Result<BTreeSet<PathBuf>, SandboxError> {
         .map(|name| format!("#if __has_include(<{name}>)\n#include <{name}>\n#endif\n"))
         .collect();
     let march: &[&str] = if cfg!(target_arch = "x86_64") { &["-march=x86-64-v3"] } else { &[] };
+    // Optimisation and what a source defines before its includes decide which helpers are read.
+    let ways: &[&[&str]] = &[
+        &["-O0"],
+        &["-O3"],
+        &["-O3", "-D_GNU_SOURCE"],
+        &["-O3", "-D_GNU_SOURCE", "-D_FORTIFY_SOURCE=2"],
+        &["-O3", "-D_GNU_SOURCE", "-D_FILE_OFFSET_BITS=64", "-ffast-math"],
+        &["-O3", "-std=c11", "-D_POSIX_C_SOURCE=200809L", "-D_XOPEN_SOURCE=700"],
+    ];
     let mut files = BTreeSet::new();
-    // Optimised and plain compilation include different helpers.
-    for level in ["-O0", "-O3"] {
-        let args: Vec<&str> =
-            ["-std=gnu11", level, "-M", "-x", "c", "-"].iter().chain(march).copied().collect();
+    for way in ways {
+        let fixed = ["-std=gnu11", "-M", "-x", "c", "-"];
+        let args: Vec<&str> = fixed.iter().chain(*way).chain(march).copied().collect();
         let rule = run(driver, &args, &source)?;
         let (_, prerequisites) =
             rule.split_once(':').ok_or_else(|| fail("unreadable dependency rule".into()))?;

@@ -84,6 +84,22 @@ pub fn build_is_repeatable_and_accepted() {
     assert_eq!(std::fs::read_dir(bed.state.path().join("stages")).unwrap().count(), 0);
 }
 
+/// Every header the toolchain promises can really be included, in the ways sources do it.
+pub fn build_has_its_headers() {
+    let bed = bed(Isolation::Full);
+    for define in
+        ["", "#define _GNU_SOURCE\n", "#define _POSIX_C_SOURCE 200809L\n", "#define _FORTIFY_SOURCE 2\n"]
+    {
+        let source = format!(
+            "{define}#include <math.h>\n#include <tgmath.h>\n#include <string.h>\n#include <stdlib.h>\n\
+             #include <stdio.h>\n#include <pthread.h>\n#include <sys/mman.h>\n#include <unistd.h>\n\
+             #include <immintrin.h>\n#include <stdatomic.h>\n#include <sched.h>\n#include <fenv.h>\n{GOOD}"
+        );
+        let report = build(&bed, &source, BuildLimits::default());
+        report.object.unwrap_or_else(|e| panic!("{define}{e}: {}", report.diagnostics));
+    }
+}
+
 pub fn build_reaches_no_host_file() {
     let bed = bed(Isolation::Full);
     for (source, needle) in [

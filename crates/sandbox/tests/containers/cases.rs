@@ -14,7 +14,8 @@ use cacheon_sandbox::{
 };
 
 use crate::builds::{
-    build_bombs_are_bounded, build_is_repeatable_and_accepted, build_reaches_no_host_file, dev_build,
+    build_bombs_are_bounded, build_has_its_headers, build_is_repeatable_and_accepted,
+    build_reaches_no_host_file, dev_build,
 };
 use crate::support::{Bed, alive, bed, eventually, exe, hear, hear_all, open_at, spec};
 
@@ -47,6 +48,7 @@ cases!(
     start_is_fast,
     external_runtime,
     build_is_repeatable_and_accepted,
+    build_has_its_headers,
     build_reaches_no_host_file,
     build_bombs_are_bounded,
     dev_user_namespace,
