@@ -10,7 +10,7 @@ use crate::path::{canonical, excluded};
 use crate::pyjson;
 use crate::rebuild::Plan;
 use crate::rule::Rule;
-use crate::target::{Evidence, TargetKind, Targets, resolve};
+use crate::target::{Evidence, TargetKind, Targets, resolve_registered};
 use crate::tree::{Node, Tree};
 use cacheon_identity::{Digest, Domain as DigestDomain, Int, Json, sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -124,9 +124,9 @@ pub fn inspect(bundle: &Bundle, catalog: &(impl Targets + ?Sized)) -> Ruled<Insp
     let (tree, manifest) = (bundle.tree(), bundle.manifest());
     plain(tree)?;
     let plan = Plan::read(tree)?;
-    let mut features = manifest.features();
-    features.extend(plan.iter().flat_map(|plan| &plan.steps).map(|step| step.feature().to_owned()));
-    let target = resolve(catalog.targets(), &Evidence { manifest, features: Some(features.clone()) })?;
+    let rebuild = plan.iter().flat_map(|plan| &plan.steps).map(|step| step.feature().to_owned()).collect();
+    let evidence = Evidence { manifest, rebuild: Some(rebuild) };
+    let (target, resolution) = resolve_registered(catalog.targets(), &evidence)?;
     paths(manifest)?;
     let variants = variants(tree, manifest)?;
     let mut metadata: BTreeMap<String, String> = BTreeMap::new();
@@ -147,7 +147,7 @@ pub fn inspect(bundle: &Bundle, catalog: &(impl Targets + ?Sized)) -> Ruled<Insp
         target_kind: target.kind,
         members: target.members.clone(),
         target_spec_digest: target.spec_digest,
-        features,
+        features: resolution.features,
         selected_payload_digest,
         selected_delta_digest: DELTA.digest(&delta),
         selected_payload,

@@ -59,37 +59,62 @@ impl Targets for Vec<TargetRow> {
     }
 }
 
-/// What resolution looks at. `features` `None` means that the rebuild plan is not known: features and their coherence
-/// are then not checked.
+/// What resolution looks at.
 #[derive(Debug, Clone)]
 pub struct Evidence<'a> {
     /// The manifest.
     pub manifest: &'a Manifest,
+    /// The features of the rebuild plan; `None` when the plan is not known, and coherence cannot be checked.
+    pub rebuild: Option<BTreeSet<String>>,
+}
+
+/// What a manifest resolves to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolution<'t> {
+    /// The target; `None` when no registered target has these members, or the retired mode `system` is asked for.
+    pub target: Option<&'t TargetRow>,
+    /// The distinct slots of the manifest.
+    pub members: BTreeSet<String>,
+    /// Whether the manifest left the target open.
+    pub implicit: bool,
     /// Every observed feature, those of the rebuild plan included.
-    pub features: Option<BTreeSet<String>>,
+    pub features: BTreeSet<String>,
+    /// Whether the rebuild plan was known.
+    pub complete: bool,
 }
 
 fn no<T>(field: &str, problem: impl Into<String>) -> Ruled<T> {
     refuse(Rule::Target, Place::file(PATH).field(field), problem)
 }
 
-/// The target that a manifest resolves to.
+fn listed(slots: &BTreeSet<String>) -> String {
+    slots.iter().cloned().collect::<Vec<_>>().join(", ")
+}
+
+/// Finds the target of a manifest.
 ///
 /// # Errors
-/// No such target, another kind than asked for, other members, a feature it does not allow, or incoherent evidence.
-pub fn resolve<'t>(targets: &'t [TargetRow], evidence: &Evidence<'_>) -> Ruled<&'t TargetRow> {
+/// A target that is asked for but not registered, of another kind, with other members, that does not allow a feature,
+/// or whose evidence is incoherent.
+pub fn resolve<'t>(targets: &'t [TargetRow], evidence: &Evidence<'_>) -> Ruled<Resolution<'t>> {
     let manifest = evidence.manifest;
-    let slots: BTreeSet<String> = manifest.slots().into_iter().map(str::to_owned).collect();
-    let listed = || slots.iter().cloned().collect::<Vec<_>>().join(", ");
+    let mut features = manifest.features();
+    features.extend(evidence.rebuild.iter().flatten().cloned());
+    let mut resolution = Resolution {
+        target: None,
+        members: manifest.slots().into_iter().map(str::to_owned).collect(),
+        implicit: manifest.competition.is_none(),
+        features,
+        complete: evidence.rebuild.is_some(),
+    };
+    let slots = &resolution.members;
     let target = match &manifest.competition {
-        None => match targets.iter().find(|target| target.members == slots) {
+        None => match targets.iter().find(|target| target.members == *slots) {
             Some(target) => target,
-            None => return no("ops", format!("no registered target has exactly the slots {}", listed())),
+            None => return Ok(resolution),
         },
+        Some(asked) if asked.mode == Mode::System => return Ok(resolution),
         Some(asked) => {
-            if asked.mode == Mode::System {
-                return no("competition.mode", "the mode `system` is retired");
-            }
             let Some(target) = targets.iter().find(|target| target.id == asked.target) else {
                 return no("competition.target", format!("`{}` is not registered", asked.target));
             };
@@ -102,17 +127,39 @@ pub fn resolve<'t>(targets: &'t [TargetRow], evidence: &Evidence<'_>) -> Ruled<&
             target
         }
     };
-    if target.members != slots {
-        let members = target.members.iter().cloned().collect::<Vec<_>>().join(", ");
-        return no("ops", format!("{} has the members {members}; the bundle has {}", target.id, listed()));
+    if target.members != *slots {
+        let members = listed(&target.members);
+        return no(
+            "ops",
+            format!("{} has the members {members}; the bundle has {}", target.id, listed(slots)),
+        );
     }
-    if let Some(features) = &evidence.features {
-        if let Some(feature) = features.iter().find(|feature| !target.features.contains(*feature)) {
-            return no("ops", format!("{} does not allow the feature `{feature}`", target.id));
+    if let Some(feature) = resolution.features.iter().find(|feature| !target.features.contains(*feature)) {
+        return no("ops", format!("{} does not allow the feature `{feature}`", target.id));
+    }
+    if resolution.complete {
+        coherent(manifest, &resolution.features)?;
+    }
+    resolution.target = Some(target);
+    Ok(resolution)
+}
+
+/// As [`resolve`], for those who need a registered target: everybody but tools that list what is there.
+///
+/// # Errors
+/// As [`resolve`], and a resolution without a target.
+pub fn resolve_registered<'t>(
+    targets: &'t [TargetRow],
+    evidence: &Evidence<'_>,
+) -> Ruled<(&'t TargetRow, Resolution<'t>)> {
+    let resolution = resolve(targets, evidence)?;
+    match (resolution.target, resolution.implicit) {
+        (Some(target), _) => Ok((target, resolution)),
+        (None, true) => {
+            no("ops", format!("no registered target has exactly the slots {}", listed(&resolution.members)))
         }
-        coherent(manifest, features)?;
+        (None, false) => no("competition.mode", "the mode `system` is retired"),
     }
-    Ok(target)
 }
 
 /// Whether declarations and rebuild plan tell one story.

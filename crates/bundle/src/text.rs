@@ -115,6 +115,56 @@ pub fn float_repr(value: f64) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs())
 }
 
+/// A numeric text (any decimal digits, exponent, padding, underscores) as a plain decimal: no exponent, no trailing
+/// zeros, no negative zero. `None` for anything else, and for results beyond [`MAX_DIGITS`] digits.
+#[must_use]
+pub fn plain_decimal(text: &str) -> Option<String> {
+    let digits: Option<String> = strip(text)
+        .chars()
+        .filter(|symbol| *symbol != '_')
+        .map(|symbol| match crate::unicode::decimal_digit(symbol) {
+            Some(value) => char::from_digit(value, 10),
+            None => Some(symbol),
+        })
+        .collect();
+    let text = digits?;
+    let (negative, body) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(&text)),
+    };
+    let (mantissa, exponent) = match body.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i64>().ok()?),
+        None => (body, 0),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all = format!("{whole}{fraction}");
+    if all.is_empty() || !all.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    // The value is `all` with its point after `point` digits.
+    let point = i64::try_from(whole.len()).ok()?.checked_add(exponent)?;
+    let limit = i64::try_from(MAX_DIGITS).ok()?;
+    let significant = all.trim_start_matches('0').trim_end_matches('0');
+    if significant.is_empty() {
+        return Some("0".to_owned());
+    }
+    let leading = i64::try_from(all.len() - all.trim_start_matches('0').len()).ok()?;
+    let point = point - leading;
+    let length = i64::try_from(significant.len()).ok()?;
+    if point.abs() > limit || length > limit {
+        return None;
+    }
+    let at = usize::try_from(point).unwrap_or(0);
+    let plain = if point <= 0 {
+        format!("0.{}{significant}", "0".repeat(usize::try_from(-point).ok()?))
+    } else if point >= length {
+        format!("{significant}{}", "0".repeat(usize::try_from(point - length).ok()?))
+    } else {
+        format!("{}.{}", &significant[..at], &significant[at..])
+    };
+    Some(if negative { format!("-{plain}") } else { plain })
+}
+
 /// Line and column (both from 1, column in characters) of a byte offset; an offset inside a character counts as its
 /// start, one beyond the text as its end.
 #[must_use]
