@@ -13,7 +13,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, moun
 use rustix::process::{Pid, Resource, Rlimit};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use crate::job::{Job, JobBind, JobSource};
+use crate::job::{Job, JobBind, JobSource, rooted};
 use crate::mounts;
 use crate::supervisor::wire_descriptors;
 
@@ -165,13 +165,10 @@ fn enter(job: &Job, fds: Vec<OwnedFd>, rootfs: Option<&Path>) -> Result<(), Stri
         let limit = Rlimit { current: Some(value), maximum: Some(value) };
         rustix::process::setrlimit(resource, limit).map_err(step("limits"))?;
     }
-    let argument = |arg: &String| match arg.strip_prefix("{root}") {
-        Some(rest) => format!("{prefix}{rest}"),
-        None => arg.clone(),
-    };
-    let mut arguments = job.argv.iter().map(argument);
+    let mut arguments = job.argv.iter().map(|arg| rooted(&prefix, arg));
     let program = arguments.next().ok_or("empty command")?;
-    let error = Command::new(&program).args(arguments).env_clear().envs(job.env.iter().cloned()).exec();
+    let env = job.env.iter().map(|(key, value)| (key.clone(), rooted(&prefix, value)));
+    let error = Command::new(&program).args(arguments).env_clear().envs(env).exec();
     Err(format!("running {program}: {error}"))
 }
 

@@ -250,6 +250,13 @@ impl Sandbox {
                     Ok(Event::Failed(detail)) | Err(detail) => detail,
                     Ok(_) => "the supervisor spoke out of turn".to_owned(),
                 };
+                // The supervisor speaks text; this one cause has an answer of its own.
+                if detail.ends_with(&format!("(os error {})", libc::ENOSPC)) {
+                    return Err(SandboxError::DiskFull {
+                        doing: "starting a container in",
+                        path: dir.into(),
+                    });
+                }
                 return Err(failed(if said.is_empty() { detail } else { format!("{detail} ({said})") }));
             }
         };

@@ -84,6 +84,14 @@ pub(crate) struct Job {
     pub(crate) socket: bool,
 }
 
+/// An argument or value with the place of the root put in for a leading `{root}`.
+pub(crate) fn rooted(root: &str, text: &str) -> String {
+    match text.strip_prefix("{root}") {
+        Some(rest) => format!("{root}{rest}"),
+        None => text.to_owned(),
+    }
+}
+
 /// What the supervisor says.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Event {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::job::Job;
+use crate::job::{self, Job};
 
 /// Users of a container: 0..this.
 pub(crate) const USERS: u32 = 65_536;
@@ -43,8 +43,9 @@ pub(crate) fn config(job: &Job, rootfs: &Path) -> Value {
         .iter()
         .map(|kind| json!({ "type": kind }))
         .collect();
-    let env: Vec<String> = job.env.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let args: Vec<&str> = job.argv.iter().map(|arg| arg.strip_prefix("{root}").unwrap_or(arg)).collect();
+    let env: Vec<String> =
+        job.env.iter().map(|(key, value)| format!("{key}={}", job::rooted("", value))).collect();
+    let args: Vec<String> = job.argv.iter().map(|arg| job::rooted("", arg)).collect();
     let limit = |kind: &str, value: u64| json!({ "type": kind, "soft": value, "hard": value });
     let identity = json!([{ "containerID": 0, "hostID": job.id_base, "size": USERS }]);
     json!({

@@ -108,7 +108,7 @@ pub struct ContainerSpec {
     pub cpuset: Option<CpuSet>,
     /// Command; `{root}` at the start of an argument stands for the container's root (empty but under `dev`).
     pub argv: Vec<String>,
-    /// Environment; `HOME=/` and `PATH=/usr/bin:/bin` are added where absent.
+    /// Environment, `{root}` as in the command; `HOME=/` and `PATH=/usr/bin:/bin` are added where absent.
     pub env: Vec<(String, String)>,
     /// Working directory.
     pub cwd: String,

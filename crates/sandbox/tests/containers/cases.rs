@@ -45,6 +45,7 @@ cases!(
     failed_starts_leave_nothing,
     changed_file_is_refused,
     one_controller_at_a_time,
+    full_disk_is_told,
     start_is_fast,
     external_runtime,
     build_is_repeatable_and_accepted,
@@ -453,6 +454,17 @@ fn one_controller_at_a_time() {
         matches!(&error, SandboxError::Locked { holder, .. } if *holder == std::process::id().to_string()),
         "{error}"
     );
+}
+
+fn full_disk_is_told() {
+    let state = tempfile::tempdir().unwrap();
+    // Room for the state itself and part of a container.
+    for room in ["4", "5", "6", "7"] {
+        let output = Command::new(exe()).arg("@full-disk").arg(state.path()).arg(room).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{room}: {text}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(text.contains("no space left while") && text.contains("free some"), "{room}: {text}");
+    }
 }
 
 fn start_is_fast() {

@@ -21,6 +21,7 @@ fn main() -> ExitCode {
     match args.get(1).map(String::as_str) {
         Some(cacheon_sandbox::SUPERVISOR_VERB) => return cacheon_sandbox::supervisor_main(),
         Some("@inside") => return inside::run(args.get(2).map_or("", String::as_str)),
+        Some("@full-disk") => return support::full_disk(&args[2..]),
         Some("@rootless") => return support::rootless(&args[2..]),
         Some("@controller") => return support::controller(&args[2..]),
         _ => {}

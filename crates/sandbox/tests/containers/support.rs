@@ -132,6 +132,21 @@ pub fn rootless(args: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Child process of a test: a controller whose state lies on a disk with room for so many files.
+pub fn full_disk(args: &[String]) -> ExitCode {
+    use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+    // SAFETY: this process has one thread.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS).unwrap() };
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+    let options = std::ffi::CString::new(format!("size=64k,nr_inodes={}", args[1])).unwrap();
+    mount("tmpfs", &args[0], "tmpfs", MountFlags::empty(), options.as_c_str()).unwrap();
+    let sandbox = open_at(Path::new(&args[0]), Isolation::Full);
+    let error = sandbox.start(&spec("hello")).unwrap_err();
+    println!("{error}");
+    assert_eq!(std::fs::read_dir(Path::new(&args[0]).join("containers")).unwrap().count(), 0);
+    ExitCode::SUCCESS
+}
+
 pub fn alive(pid: i32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
         && !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default().contains(") Z ")
