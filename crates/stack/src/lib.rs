@@ -2,6 +2,7 @@
 //!
 //! | Module | Holds | Spec 20 |
 //! |---|---|---|
+//! | [`cubin`] | what a driver saw in a loaded CUBIN | §7 |
 //! | [`disk`] | why a tree on disk was refused | |
 //! | [`ids`] | digests and identifiers of this area, each its own type | §1.6, §2 |
 //! | [`arena`] | service manifests, admission, screens, receipts | §6 |
@@ -17,6 +18,7 @@
 pub mod arena;
 pub mod catalog;
 pub mod contribution;
+pub mod cubin;
 pub mod disk;
 pub mod ids;
 pub mod manifest;

@@ -3,7 +3,7 @@
 mod scan;
 mod write;
 
-pub(crate) use scan::{Scan, ScanLimits, scan};
+pub(crate) use scan::{Content, FileFact, Scan, ScanLimits, held, scan};
 pub(crate) use write::{Modes, Stage, copy_into, ensure_directory};
 
 use rustix::fd::OwnedFd;

@@ -19,17 +19,34 @@ pub(crate) struct ScanLimits {
     pub depth: u64,
 }
 
+/// What is done with a file's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Read and hashed.
+    Hash,
+    /// Read and given to the sink only.
+    Read,
+    /// Not read: names and status only.
+    Skip,
+}
+
 /// A regular file as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileFact {
     pub path: String,
     pub mode: u32,
     pub size: u64,
+    /// Zero unless [`Content::Hash`] was asked for.
     pub sha256: Digest,
     pub links: u64,
     pub owner: u32,
     pub sparse: bool,
+    /// Equal while nobody touched the file.
+    pub held: Held,
 }
+
+/// Device, inode, size, mode, links, and times of content and status.
+pub(crate) type Held = (u64, u64, i64, u32, u64, i64, i64, i64, i64);
 
 /// A directory as it was read; the root has the path `.`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,6 +110,7 @@ pub(crate) fn scan(
     root: &OwnedFd,
     path: &Path,
     limits: &ScanLimits,
+    content: Content,
     keep: impl Fn(&str) -> bool,
     sink: Sink<'_>,
 ) -> Result<Scan, DiskError> {
@@ -100,6 +118,7 @@ pub(crate) fn scan(
     let mut reader = Reader {
         root: path,
         limits,
+        content,
         keep: &keep,
         sink,
         out: Scan::default(),
@@ -120,7 +139,7 @@ fn permission(status: &Stat) -> u32 {
 }
 
 /// What must not change while a file is open.
-fn held(status: &Stat) -> (u64, u64, i64, u32, u64, i64, i64, i64, i64) {
+pub(crate) fn held(status: &Stat) -> Held {
     #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
     (
         status.st_dev as u64,
@@ -138,6 +157,7 @@ fn held(status: &Stat) -> (u64, u64, i64, u32, u64, i64, i64, i64, i64) {
 struct Reader<'a> {
     root: &'a Path,
     limits: &'a ScanLimits,
+    content: Content,
     keep: &'a dyn Fn(&str) -> bool,
     sink: Sink<'a>,
     out: Scan,
@@ -241,7 +261,10 @@ impl Reader<'_> {
         // A hole before the end; file systems that cannot tell answer with the end.
         let sparse = size > 0 && seek(&fd, SeekFrom::Hole(0)).is_ok_and(|hole| hole < size);
         seek(&fd, SeekFrom::Start(0)).map_err(|error| DiskError::io("read", self.full(&path), error))?;
-        let sha256 = self.content(&fd, &path, size)?;
+        let sha256 = match self.content {
+            Content::Skip => Digest::ZERO,
+            _ => self.content(&fd, &path, size)?,
+        };
         if held(&before) != held(&self.examine(&fd, &path)?) {
             return Err(DiskError::Unstable(path));
         }
@@ -252,13 +275,14 @@ impl Reader<'_> {
             links: held(&before).4,
             owner: before.st_uid,
             sparse,
+            held: held(&before),
             path,
         });
         Ok(())
     }
 
     fn content(&mut self, fd: &OwnedFd, path: &str, size: u64) -> Result<Digest, DiskError> {
-        let mut hasher = Hasher::new();
+        let mut hasher = (self.content == Content::Hash).then(Hasher::new);
         let mut kept = (self.keep)(path).then(Vec::new);
         (self.sink)(path, &[])?;
         let mut left = size;
@@ -276,7 +300,9 @@ impl Reader<'_> {
             }
             left -= read as u64;
             let bytes = self.buffer.get(..read).unwrap_or(&[]);
-            hasher.update(bytes);
+            if let Some(hasher) = &mut hasher {
+                hasher.update(bytes);
+            }
             (self.sink)(path, bytes)?;
             if let Some(kept) = &mut kept {
                 kept.extend_from_slice(bytes);
@@ -285,6 +311,6 @@ impl Reader<'_> {
         if let Some(kept) = kept {
             self.out.kept.insert(path.to_owned(), kept);
         }
-        Ok(hasher.finish())
+        Ok(hasher.map_or(Digest::ZERO, Hasher::finish))
     }
 }

@@ -1,6 +1,6 @@
 //! Writing a tree beside its destination and moving it in whole.
 
-use super::{DiskError, ScanLimits, open_directory, scan};
+use super::{Content, DiskError, ScanLimits, open_directory, scan};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, fchmod, fsync, futimens,
@@ -193,7 +193,7 @@ pub(crate) fn copy_into(
             None => Ok(()),
         }
     };
-    let read = scan(&root, source, limits, |_| false, &mut copy)?;
+    let read = scan(&root, source, limits, Content::Hash, |_| false, &mut copy)?;
     if let Some((path, fd)) = open.take() {
         stage.seal_file(&fd, &path, modes)?;
     }

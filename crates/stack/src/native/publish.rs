@@ -2,7 +2,7 @@
 
 use super::inventory::{InventoryError, MANIFEST, NativeFile, NativeInventory, relative_path};
 use super::{BuildDigest, PublicationDigest, limits};
-use crate::disk::{self, DiskError, Modes, ScanLimits, Stage};
+use crate::disk::{self, Content, DiskError, Modes, ScanLimits, Stage};
 use cacheon_identity::sha256;
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeMap;
@@ -100,7 +100,7 @@ fn verify(
     path: PathBuf,
     build: BuildDigest,
 ) -> Result<NativePublication, PublishError> {
-    let scan = disk::scan(fd, &path, &SCAN, |name| name == MANIFEST, &mut |_, _| Ok(()))?;
+    let scan = disk::scan(fd, &path, &SCAN, Content::Hash, |name| name == MANIFEST, &mut |_, _| Ok(()))?;
     scan.check_modes(MODES.file, MODES.directory)?;
     scan.check_plain(Some(rustix::process::geteuid().as_raw()))?;
     let manifest = scan.kept.get(MANIFEST).ok_or_else(|| PublishError::Files(MANIFEST.to_owned()))?;

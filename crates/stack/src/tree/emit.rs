@@ -2,11 +2,11 @@
 
 use super::order::disagreement;
 use super::record::{ContributionRow, TreeFile, TreeRecord, tree_digest};
+use super::reopen::parse_manifest;
 use super::{BUNDLE_ID, EmittedFile, EngineTree, FILE_MODE, MaterializeError, RECORD_PATH, RUNTIME_MANIFEST};
 use crate::ids::StackDigest;
 use cacheon_bundle::path::stem;
 use cacheon_bundle::pretty::pretty;
-use cacheon_bundle::tree::{Node, Tree};
 use cacheon_bundle::{Abi, Manifest};
 use cacheon_identity::{Json, sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -207,18 +207,9 @@ impl Emission {
     }
 
     /// The runtime manifest must read back: text that TOML cannot hold is only seen here.
-    fn check_manifest(&self) -> Result<(), MaterializeError> {
-        // The reader looks at patches and metadata; other files only have to be there.
-        let read = |path: &str| {
-            path == RUNTIME_MANIFEST || path.starts_with("metadata/") || path.starts_with("patches/")
-        };
-        let nodes = self.files.iter().map(|(path, bytes)| {
-            let bytes: &[u8] = if read(path) { bytes } else { &[] };
-            (path.clone(), Node::File(bytes.into()))
-        });
-        let refuse = |problem: String| MaterializeError::Manifest(problem);
-        let tree = Tree::from_nodes(nodes).map_err(|error| refuse(error.to_string()))?;
-        Manifest::read(&tree).map(|_| ()).map_err(|finding| refuse(finding.to_string()))
+    fn check_manifest(&self) -> Result<Manifest, MaterializeError> {
+        let files = self.files.iter().map(|(path, bytes)| (path.as_str(), bytes.as_slice()));
+        parse_manifest(files).map_err(|error| MaterializeError::Manifest(error.to_string()))
     }
 
     /// Adds the manifest and the record, and digests the tree.
@@ -231,9 +222,7 @@ impl Emission {
         if let Some(plan) = self.rebuild_plan() {
             self.file(REBUILD_PLAN.to_owned(), plan)?;
         }
-        if runtime_manifest {
-            self.check_manifest()?;
-        }
+        let parsed = if runtime_manifest { Some(self.check_manifest()?) } else { None };
         let mut files = BTreeMap::new();
         let mut rows = Vec::with_capacity(self.files.len() + 1);
         let mut add = |path: String, bytes: Vec<u8>| {
@@ -261,6 +250,6 @@ impl Emission {
         if let Some((first, second)) = disagreement(files.keys().map(String::as_str)) {
             return Err(MaterializeError::Order { first: first.to_owned(), second: second.to_owned() });
         }
-        Ok(EngineTree { record, digest: tree_digest(&rows), files })
+        Ok(EngineTree { record, manifest: parsed, digest: tree_digest(&rows), files })
     }
 }

@@ -26,7 +26,7 @@ use crate::catalog::{ActiveSetError, Catalog};
 use crate::contribution::ContributionRef;
 use crate::ids::{CatalogDigest, SelectedDelta, StackDigest, TargetId, TreeDigest};
 use crate::manifest::EvaluationStack;
-use cacheon_bundle::{Abi, Bundle, Finding};
+use cacheon_bundle::{Abi, Bundle, Finding, Manifest};
 use cacheon_identity::Digest;
 use emit::Emission;
 use std::collections::BTreeMap;
@@ -157,9 +157,10 @@ pub struct EmittedFile {
 }
 
 /// A materialised tree in memory.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct EngineTree {
     record: TreeRecord,
+    manifest: Option<Manifest>,
     files: BTreeMap<String, EmittedFile>,
     digest: TreeDigest,
 }
@@ -181,6 +182,12 @@ impl EngineTree {
     #[must_use]
     pub fn record(&self) -> &TreeRecord {
         &self.record
+    }
+
+    /// The runtime manifest, parsed.
+    #[must_use]
+    pub fn manifest(&self) -> Option<&Manifest> {
+        self.manifest.as_ref()
     }
 
     /// Every file by path, sorted as strings.

@@ -1,8 +1,10 @@
 //! Writing a tree to disk.
 
-use super::reopen::{self, OpenedTree, ReopenError};
-use super::{DIRECTORY_MODE, EngineTree, FILE_MODE};
-use crate::disk::{DiskError, Modes, Stage};
+use super::reopen::{self, LIMITS, OpenedTree, ReopenError};
+use super::{DIRECTORY_MODE, EmittedFile, EngineTree, FILE_MODE};
+use crate::disk::{self, Content, DiskError, FileFact, Modes, Scan, Stage};
+use rustix::fd::OwnedFd;
+use rustix::fs::fstat;
 use std::path::{Path, PathBuf};
 
 const MODES: Modes = Modes { file: FILE_MODE, directory: DIRECTORY_MODE };
@@ -65,8 +67,60 @@ impl EngineTree {
             stage.write(path, &file.bytes, MODES)?;
         }
         stage.seal(MODES)?;
-        reopen::verify(stage.root(), &stage.path(), self.digest())?;
+        let written = self.read_back(stage.root(), &stage.path())?;
         let root = stage.publish(name)?;
-        Ok(reopen::verify(&root, &destination, self.digest())?)
+        unmoved(&root, &destination, &written)?;
+        Ok(OpenedTree {
+            path: destination,
+            digest: self.digest(),
+            record: self.record().clone(),
+            manifest: self.manifest().cloned(),
+        })
+    }
+
+    /// Reads the staged tree and compares every byte with what was to be written: equal bytes need no second hash.
+    fn read_back(&self, root: &OwnedFd, path: &Path) -> Result<Scan, ReopenError> {
+        let mut left: &[u8] = &[];
+        let mut compare = |path: &str, bytes: &[u8]| -> Result<(), DiskError> {
+            let unstable = || DiskError::Unstable(path.to_owned());
+            if bytes.is_empty() {
+                left = self.files().get(path).map(|file| file.bytes.as_slice()).ok_or_else(unstable)?;
+                return Ok(());
+            }
+            left = left.strip_prefix(bytes).ok_or_else(unstable)?;
+            Ok(())
+        };
+        let scan = disk::scan(root, path, &LIMITS, Content::Read, |_| false, &mut compare)?;
+        scan.check_modes(MODES.file, MODES.directory)?;
+        let same = |(fact, (path, file)): (&FileFact, (&String, &EmittedFile))| {
+            fact.path == *path && fact.size == file.bytes.len() as u64
+        };
+        // Both orders agree in every tree that is made, see `MaterializeError::Order`.
+        if scan.files.len() != self.files().len() || !scan.files.iter().zip(self.files()).all(same) {
+            return Err(ReopenError::Inventory(path.display().to_string()));
+        }
+        reopen::check_directories(&scan, self.files().keys().map(String::as_str))?;
+        Ok(scan)
+    }
+}
+
+/// After the move the destination is the directory that was written, and nobody touched a file of it meanwhile.
+fn unmoved(root: &OwnedFd, destination: &Path, written: &Scan) -> Result<(), ReopenError> {
+    let at = disk::open_directory(destination)?;
+    let status = |fd: &OwnedFd| {
+        fstat(fd).map_err(|error| DiskError::io("examine", destination, error)).map(|it| disk::held(&it))
+    };
+    if status(&at)? != status(root)? {
+        return Err(DiskError::Unstable(".".to_owned()).into());
+    }
+    let scan = disk::scan(&at, destination, &LIMITS, Content::Skip, |_| false, &mut |_, _| Ok(()))?;
+    scan.check_modes(MODES.file, MODES.directory)?;
+    let moved = written.files.iter().zip(&scan.files).find(|(a, b)| a != b);
+    match moved {
+        Some((file, _)) => Err(DiskError::Unstable(file.path.clone()).into()),
+        None if written.files.len() != scan.files.len() || written.directories != scan.directories => {
+            Err(DiskError::Unstable(".".to_owned()).into())
+        }
+        None => Ok(()),
     }
 }

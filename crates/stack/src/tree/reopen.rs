@@ -3,16 +3,15 @@
 use super::order::disagreement;
 use super::record::{TreeFile, TreeRecord, rule, tree_digest};
 use super::{BUNDLE_ID, DIRECTORY_MODE, FILE_MODE, RECORD_PATH, RUNTIME_MANIFEST};
-use crate::disk::{self, DiskError, Scan, ScanLimits};
+use crate::disk::{self, Content, DiskError, Scan, ScanLimits};
 use crate::ids::TreeDigest;
 use cacheon_bundle::tree::{Node, Tree};
 use cacheon_bundle::{BundleError, Finding, Manifest};
 use cacheon_identity::{Decode, DecodeError, DecodeKind, Json};
-use rustix::fd::OwnedFd;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-const LIMITS: ScanLimits = ScanLimits {
+pub(super) const LIMITS: ScanLimits = ScanLimits {
     files: 65_536,
     directories: 65_536,
     file_bytes: 256 << 20,
@@ -82,15 +81,8 @@ pub struct OpenedTree {
 /// # Errors
 /// [`ReopenError`].
 pub fn reopen(path: &Path, expected: TreeDigest) -> Result<OpenedTree, ReopenError> {
-    verify(&disk::open_directory(path)?, path, expected)
-}
-
-pub(super) fn verify(root: &OwnedFd, path: &Path, expected: TreeDigest) -> Result<OpenedTree, ReopenError> {
-    // The manifest reader looks at patches and metadata; other files only have to be there.
-    let keep = |path: &str| {
-        path == RUNTIME_MANIFEST || path.starts_with("metadata/") || path.starts_with("patches/")
-    };
-    let mut scan = disk::scan(root, path, &LIMITS, keep, &mut |_, _| Ok(()))?;
+    let root = disk::open_directory(path)?;
+    let mut scan = disk::scan(&root, path, &LIMITS, Content::Hash, manifest_reads, &mut |_, _| Ok(()))?;
     scan.check_modes(FILE_MODE, DIRECTORY_MODE)?;
     let record = read_record(&scan)?;
     let found: Vec<TreeFile> = scan
@@ -130,10 +122,16 @@ fn check_inventory(scan: &Scan, record: &TreeRecord, found: &[TreeFile]) -> Resu
     if let Some(missing) = stated.next() {
         return Err(ReopenError::Inventory(missing.path.clone()));
     }
-    let implied: BTreeSet<&str> = found
-        .iter()
-        .flat_map(|file| file.path.match_indices('/').filter_map(|(at, _)| file.path.get(..at)))
-        .collect();
+    check_directories(scan, found.iter().map(|file| file.path.as_str()))
+}
+
+/// The directories are exactly those the files imply.
+pub(super) fn check_directories<'a>(
+    scan: &Scan,
+    files: impl Iterator<Item = &'a str>,
+) -> Result<(), ReopenError> {
+    let implied: BTreeSet<&str> =
+        files.flat_map(|path| path.match_indices('/').filter_map(|(at, _)| path.get(..at))).collect();
     match scan.directories.iter().skip(1).find(|it| !implied.contains(it.path.as_str())) {
         Some(empty) => Err(ReopenError::Inventory(empty.path.clone())),
         None => Ok(()),
@@ -148,14 +146,26 @@ fn read_manifest(scan: &mut Scan, record: &TreeRecord) -> Result<Option<Manifest
     if !present {
         return Ok(None);
     }
-    let nodes: Vec<(String, Node)> = scan
-        .files
-        .iter()
-        .map(|file| {
-            let bytes = scan.kept.remove(&file.path).unwrap_or_default();
-            (file.path.clone(), Node::File(bytes.into()))
-        })
-        .collect();
+    let kept = std::mem::take(&mut scan.kept);
+    let none = Vec::new();
+    let files =
+        scan.files.iter().map(|file| (file.path.as_str(), kept.get(&file.path).unwrap_or(&none).as_slice()));
+    parse_manifest(files).map(Some)
+}
+
+/// Whether the manifest reader looks into a file; others only have to be there.
+pub(super) fn manifest_reads(path: &str) -> bool {
+    path == RUNTIME_MANIFEST || path.starts_with("metadata/") || path.starts_with("patches/")
+}
+
+/// Reads the runtime manifest of a tree of files.
+pub(super) fn parse_manifest<'a>(
+    files: impl Iterator<Item = (&'a str, &'a [u8])>,
+) -> Result<Manifest, ReopenError> {
+    let nodes = files.map(|(path, bytes)| {
+        let bytes: &[u8] = if manifest_reads(path) { bytes } else { &[] };
+        (path.to_owned(), Node::File(bytes.into()))
+    });
     let refuse = |finding: &Finding| ReopenError::Manifest(finding.to_string());
     let tree = Tree::from_nodes(nodes).map_err(|error| match error {
         BundleError::Refused(finding) => refuse(&finding),
@@ -168,5 +178,5 @@ fn read_manifest(scan: &mut Scan, record: &TreeRecord) -> Result<Option<Manifest
             manifest.bundle_id
         )));
     }
-    Ok(Some(manifest))
+    Ok(manifest)
 }

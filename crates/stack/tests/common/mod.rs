@@ -1,6 +1,8 @@
 //! What the vector tests of this crate share.
 #![allow(dead_code)]
 
+pub(crate) mod bundles;
+
 use cacheon_identity::Json;
 use cacheon_vectors::Case;
 use serde_json::Value;

@@ -124,7 +124,8 @@ impl Contribution<'_> {
         let names = self.names();
         for path in &self.inspection.python_files {
             let bytes = self.bytes(path)?;
-            let text = std::str::from_utf8(bytes).map_err(|_| self.refuse(path, "the source is not UTF-8"))?;
+            let text =
+                std::str::from_utf8(bytes).map_err(|_| self.refuse(path, "the source is not UTF-8"))?;
             let text = rewrite::rewrite(text, path, &names).map_err(|error| self.unparsed(path, &error))?;
             emission.file(format!("{}/{path}", self.namespace), text.into_bytes())?;
         }
@@ -144,7 +145,8 @@ impl Contribution<'_> {
             let entry = text(op, "entry").unwrap_or_default();
             let exports = rows(op, "aot_exports");
             if !exports.is_empty() {
-                required.extend(exports.iter().filter_map(|export| text(export, "factory")).map(str::to_owned));
+                required
+                    .extend(exports.iter().filter_map(|export| text(export, "factory")).map(str::to_owned));
             } else if text(op, "override_point").is_some() {
                 required.insert(format!("{entry}_ref"));
                 optional.insert(entry.to_owned());
@@ -172,11 +174,14 @@ impl Contribution<'_> {
 
     fn patches(&self, emission: &mut Emission) -> Result<(), MaterializeError> {
         for row in rows(&self.inspection.selected_payload, "patches") {
-            let (target, path) = (text(row, "target").unwrap_or_default(), text(row, "path").unwrap_or_default());
+            let (target, path) =
+                (text(row, "target").unwrap_or_default(), text(row, "path").unwrap_or_default());
             let bytes = self.bytes(path)?;
-            let patch = std::str::from_utf8(bytes).map_err(|_| self.refuse(path, "the patch is not UTF-8"))?;
+            let patch =
+                std::str::from_utf8(bytes).map_err(|_| self.refuse(path, "the patch is not UTF-8"))?;
             let patch = cacheon_bundle::patch::universal_newlines(patch);
-            let files = cacheon_bundle::patch::parse(&patch).map_err(|error| self.refuse(path, error.to_string()))?;
+            let files =
+                cacheon_bundle::patch::parse(&patch).map_err(|error| self.refuse(path, error.to_string()))?;
             for file in files {
                 emission.patched(target, &file.path)?;
             }

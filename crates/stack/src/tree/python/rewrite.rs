@@ -73,7 +73,9 @@ impl Visitor for Collector<'_> {
     fn statement(&mut self, stmt: &Stmt) {
         let lines = match &stmt.kind {
             StmtKind::Import(aliases) => self.import(aliases),
-            StmtKind::ImportFrom { module, names, level } => self.import_from(module.as_deref(), names, *level),
+            StmtKind::ImportFrom { module, names, level } => {
+                self.import_from(module.as_deref(), names, *level)
+            }
             _ => None,
         };
         if let Some(lines) = lines {
@@ -155,7 +157,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn tree(paths: &[&str]) -> Tree {
-        Tree::from_nodes(paths.iter().map(|path| ((*path).to_owned(), Node::File(b"".as_slice().into())))).unwrap()
+        Tree::from_nodes(paths.iter().map(|path| ((*path).to_owned(), Node::File(b"".as_slice().into()))))
+            .unwrap()
     }
 
     fn rewritten(text: &str, path: &str, files: &[&str]) -> String {
@@ -177,10 +180,16 @@ mod tests {
             ("from .b import (\n  q, # y\n  r as s,\n)", "from NS.k.b import q, r as s"),
             ("from ..p import c", "from NS.p import c"),
             ("from p import *", "from NS.p import *"),
-            ("import gpu; from gpu import f", "import NS__gpu_0123456789 as gpu; from NS__gpu_0123456789 import f"),
+            (
+                "import gpu; from gpu import f",
+                "import NS__gpu_0123456789 as gpu; from NS__gpu_0123456789 import f",
+            ),
             ("def f():\n  from p.c import d", "def f():\n  from NS.p.c import d"),
             ("from torch import nn\nimport gpu_extra", "from torch import nn\nimport gpu_extra"),
-            ("\"\"\"import top\"\"\"\nx = 'from k import a'", "\"\"\"import top\"\"\"\nx = 'from k import a'"),
+            (
+                "\"\"\"import top\"\"\"\nx = 'from k import a'",
+                "\"\"\"import top\"\"\"\nx = 'from k import a'",
+            ),
             ("import top as \u{b5}", "import NS.top as \u{3bc}"),
             ("\u{e9} = 1; import top", "\u{e9} = 1; import NS.top as top"),
         ] {
