@@ -39,12 +39,6 @@ impl Placed {
     pub(crate) fn offset(&self) -> Option<usize> {
         self.page.map(|page| page + self.gap())
     }
-
-    /// Address of the first float, in every process.
-    #[cfg(test)]
-    pub(crate) fn address(&self) -> usize {
-        self.place.flush(self.bytes()).as_ptr() as usize
-    }
 }
 
 /// Where every buffer is.
@@ -155,5 +149,39 @@ impl BufferAllocator for SharedArena {
         }
         self.table.buffers.push(Placed { used_as, place, floats, page });
         Ok(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_share_what_they_should_and_gaps_are_watched() {
+        let mut arena = SharedArena::default();
+        let mut odd = arena.allocate(BufferUse::Query, 100).unwrap();
+        let mut norms = arena.allocate(BufferUse::NormWeights, 8).unwrap();
+        let mut whole = arena.allocate(BufferUse::Key, 1024).unwrap();
+        norms.as_mut_slice().fill(2.0);
+        let table = arena.into_table();
+        // SAFETY: no reference into the weights is alive.
+        unsafe { table.seal_weights().unwrap() };
+        assert_eq!(norms.as_slice(), [2.0; 8]);
+        let (view, file) = table.create_file().unwrap();
+        // SAFETY: once, and no reference into the buffers is alive.
+        unsafe { table.adopt(&file).unwrap() };
+        odd.as_mut_slice()[99] = 5.0;
+        whole.as_mut_slice()[0] = 7.0;
+        let float = |used_as, index: usize| {
+            let at = table.find(used_as).unwrap().offset().unwrap() + 4 * index;
+            f32::from_le_bytes(view.copy(at, 4).unwrap().try_into().unwrap())
+        };
+        assert_eq!((float(BufferUse::Query, 99), float(BufferUse::Key, 0)), (5.0, 7.0));
+        assert_eq!(table.find(BufferUse::NormWeights).unwrap().offset(), None);
+        assert!(table.gaps_intact(&view));
+        let first = odd.as_mut_slice().as_mut_ptr();
+        // SAFETY: the float before the buffer lies on the buffer's own page.
+        unsafe { first.sub(1).write_volatile(0.0) };
+        assert!(!table.gaps_intact(&view));
     }
 }

@@ -7,6 +7,7 @@
 //! | `fd_inventory` | at start only the standard streams and the protocol socket were open |
 //! | `first_process` | the shim is process 1 |
 //! | `no_capabilities` | effective, permitted, inheritable and ambient sets are empty |
+//! | `no_clock` | engine processes cannot read the time |
 //! | `no_network` | a socket is refused |
 //! | `no_new_privs` | the flag is set |
 //! | `no_ptrace` | tracing is refused |
@@ -67,8 +68,9 @@ fn refused(call: libc::c_long, arguments: [libc::c_long; 3]) -> bool {
     refused
 }
 
-/// Looks at this process once it is the shim. `descriptors` is what [`only_expected_descriptors`] said at start.
-pub(crate) fn run(settings: &Settings, split: bool, descriptors: bool) -> Checks {
+/// Looks at this process once it is the shim. `descriptors` is what [`only_expected_descriptors`] said at start,
+/// `clockless` what the zygote said of itself.
+pub(crate) fn run(settings: &Settings, split: bool, descriptors: bool, clockless: bool) -> Checks {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let is = |name, value| status_field(&status, name) == Some(value);
     let own_mount = |path: &Path| {
@@ -81,6 +83,7 @@ pub(crate) fn run(settings: &Settings, split: bool, descriptors: bool) -> Checks
         ("fd_inventory", descriptors),
         ("first_process", rustix::process::getpid().is_init()),
         ("no_capabilities", ["CapEff", "CapPrm", "CapInh", "CapAmb"].iter().all(|name| is(name, 0))),
+        ("no_clock", clockless),
         (
             "no_network",
             refused(libc::SYS_socket, [libc::AF_INET.into(), libc::SOCK_STREAM.into(), 0])

@@ -34,20 +34,65 @@ impl Region {
 
     /// Byte offset of the first float after the last row.
     pub(crate) fn end(&self) -> usize {
-        self.at + (self.rows.saturating_sub(1) * self.stride + self.cols) * size_of::<f32>()
+        self.span().end()
+    }
+
+    fn span(&self) -> Span {
+        Span::new(self.at, self.rows, self.cols, self.stride)
+    }
+
+    /// Bytes of the canary behind the last row.
+    pub(crate) fn canary_bytes(&self) -> usize {
+        self.slack.min(CANARY_FLOATS) * size_of::<f32>()
+    }
+
+    /// Whether making `output` ready (its rows and the canary behind them) would write over these rows.
+    pub(crate) fn overlaps(&self, output: &Self) -> bool {
+        let canary = Span::plain(output.end(), output.canary_bytes());
+        self.span().overlaps(&output.span()) || self.span().overlaps(&canary)
+    }
+}
+
+/// Floats of a canary behind an output, where its buffer has that many left.
+pub(crate) const CANARY_FLOATS: usize = 16;
+
+/// Rows of floats from a byte address or offset on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    at: usize,
+    rows: usize,
+    /// Bytes of a row, and from one row to the next.
+    row: usize,
+    stride: usize,
+}
+
+impl Span {
+    /// `rows` rows of `cols` floats, `stride` floats apart.
+    pub(crate) fn new(at: usize, rows: usize, cols: usize, stride: usize) -> Self {
+        Self { at, rows, row: cols * size_of::<f32>(), stride: stride * size_of::<f32>() }
+    }
+
+    /// `bytes` bytes.
+    pub(crate) fn plain(at: usize, bytes: usize) -> Self {
+        Self { at, rows: 1, row: bytes, stride: bytes }
+    }
+
+    /// The address after the last row.
+    pub(crate) fn end(&self) -> usize {
+        self.at + self.rows.saturating_sub(1) * self.stride + self.row
     }
 
     /// Whether a row of one lies over a row of the other: exact for rows that alternate in one buffer, careful otherwise.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
-        if self.end() <= other.at || other.end() <= self.at {
+        if self.row == 0 || other.row == 0 || self.end() <= other.at || other.end() <= self.at {
             return false;
         }
         if self.stride != other.stride || self.stride == 0 {
             return true;
         }
         let (low, high) = if self.at <= other.at { (self, other) } else { (other, self) };
-        let shift = (high.at - low.at) / size_of::<f32>() % self.stride;
-        shift < low.cols || self.stride - shift < high.cols
+        let shift = (high.at - low.at) % self.stride;
+        shift < low.row || self.stride - shift < high.row
     }
 }
 
@@ -147,4 +192,31 @@ pub(crate) fn weight_name(role: WeightRole, layer: Option<u16>, tied: bool) -> S
         block => block.id(),
     };
     layer.map_or_else(String::new, |layer| format!("blk.{layer}.{part}.weight"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_alternate_do_not_overlap() {
+        // Gate and up of three rows, eight floats each.
+        let gate = Span::new(4096, 3, 8, 16);
+        let up = Span::new(4096 + 32, 3, 8, 16);
+        assert!(!gate.overlaps(&up) && !up.overlaps(&gate));
+        assert!(gate.overlaps(&gate) && up.overlaps(&Span::new(4096 + 32 + 64, 1, 8, 16)));
+        assert!(gate.overlaps(&Span::new(4096 + 28, 3, 8, 16)));
+        assert!(up.overlaps(&Span::new(4096 + 64 * 3 - 4, 3, 8, 16)));
+        assert!(!up.overlaps(&Span::plain(4096 + 64 * 3, 64)));
+        assert!(up.overlaps(&Span::plain(4096 + 40, 4)), "other strides: careful");
+        assert!(!gate.overlaps(&Span::plain(4100, 0)));
+    }
+
+    #[test]
+    fn weights_have_the_names_of_the_file() {
+        assert_eq!(weight_name(WeightRole::Gate, Some(3), true), "blk.3.ffn_gate.weight");
+        assert_eq!(weight_name(WeightRole::Head, None, true), "token_embd.weight");
+        assert_eq!(weight_name(WeightRole::Head, None, false), "output.weight");
+        assert_eq!(weight_name(WeightRole::None, Some(3), true), "");
+    }
 }

@@ -6,9 +6,16 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Whether this process may still become another user.
+/// Whether this process may still become another user: it is root, and of a user namespace that has others.
 pub(crate) fn may_split() -> bool {
-    rustix::process::geteuid().is_root()
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    rustix::process::geteuid().is_root() && mapped_users(&map) > 1
+}
+
+/// Users of a user namespace, by its map: first id inside, first id outside, how many.
+fn mapped_users(map: &str) -> u64 {
+    let count = |line: &str| line.split_whitespace().nth(2)?.parse::<u64>().ok();
+    map.lines().filter_map(count).fold(0, u64::saturating_add)
 }
 
 /// Becomes `user` with a group of the same number, for good, and gives up every capability.
@@ -48,9 +55,25 @@ pub(crate) fn settle_zygote(shim: Pid) -> io::Result<()> {
 
 /// Puts `/dev/null` in the place of the standard streams, where it exists.
 pub(crate) fn silence() {
-    let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else { return };
+    let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else {
+        return;
+    };
     for stream in 0..3 {
         // SAFETY: replaces a standard stream, which nothing in Rust owns.
         unsafe { libc::dup2(null.as_raw_fd(), stream) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mapped_users;
+
+    #[test]
+    fn a_namespace_of_one_user_has_no_other() {
+        assert_eq!(mapped_users("         0       1000          1\n"), 1);
+        assert_eq!(mapped_users("0 1900000000 65536\n"), 65_536);
+        assert_eq!(mapped_users("0 0 4294967295\n"), 4_294_967_295);
+        assert_eq!(mapped_users("0 1000 1\n1 100000 65536\n"), 65_537);
+        assert_eq!(mapped_users(""), 0);
     }
 }

@@ -5,7 +5,7 @@ use crate::process::Inheritance;
 use crate::settings::{Settings, SettingsError};
 use crate::shim::{self, ModelFacts, Start};
 use crate::zygote::{self, Zygote};
-use crate::{arena, checks, confine, roles, sys};
+use crate::{arena, checks, clocks, confine, roles, sys};
 use cacheon_model::gguf::Gguf;
 use cacheon_protocol::serve::ServeError;
 use std::io;
@@ -95,7 +95,7 @@ fn be_zygote(
     roles::silence();
     let settled = roles::become_user(user).and_then(|()| roles::settle_zygote(shim));
     if settled.is_ok() {
-        zygote::serve(fd, inheritance);
+        zygote::serve(fd, clocks::take_away(), inheritance);
     }
     sys::exit_now(i32::from(settled.is_err()))
 }
@@ -126,13 +126,20 @@ pub fn run() -> Result<(), WorkerError> {
                     drop((ours, stream));
                     be_zygote(&theirs, &mut inheritance, settings.engine_uid.filter(|_| split), shim)
                 }
-                sys::Forked::Parent(_) => Ok((inheritance.facts(), Zygote::new(ours))),
+                sys::Forked::Parent(_) => {
+                    drop(theirs);
+                    Ok((inheritance.facts(), Zygote::new(ours)))
+                }
             }
         }
         Err(why) => Err(why),
     };
     roles::become_user(settings.shim_uid.filter(|_| split)).map_err(confinement)?;
-    let checks = checks::run(&settings, split, descriptors);
+    let clockless = match &ready {
+        Ok((_, zygote)) => zygote.settled().map_err(confinement)?,
+        Err(_) => false,
+    };
+    let checks = checks::run(&settings, split, descriptors, clockless);
     shim::converse(stream, Start { settings, checks, begun, ready })?;
     Ok(())
 }

@@ -54,6 +54,14 @@ impl Zygote {
         Self { fd }
     }
 
+    /// Waits until the zygote is settled: whether it could take the clocks away.
+    pub(crate) fn settled(&self) -> io::Result<bool> {
+        match self.answer()? {
+            [b'h', clockless, ..] => Ok(clockless == 1),
+            _ => Err(io::Error::from(io::ErrorKind::InvalidData)),
+        }
+    }
+
     fn ask(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<[u8; 9]> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -61,6 +69,10 @@ impl Zygote {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
         sendmsg(&self.fd, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)?;
+        self.answer()
+    }
+
+    fn answer(&self) -> io::Result<[u8; 9]> {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         let left = Timespec { tv_sec: PATIENCE.as_secs() as _, tv_nsec: 0 };
         if poll(&mut fds, Some(&left))? == 0 {
@@ -107,7 +119,11 @@ impl Zygote {
 }
 
 /// The zygote's life. Returns in engine processes never, in the zygote when the shim is gone.
-pub(crate) fn serve(fd: &OwnedFd, inheritance: &mut Inheritance) {
+pub(crate) fn serve(fd: &OwnedFd, clockless: bool, inheritance: &mut Inheritance) {
+    let hello = [b'h', u8::from(clockless), 0, 0, 0, 0, 0, 0, 0];
+    if rustix::net::send(fd, &hello, SendFlags::NOSIGNAL) != Ok(hello.len()) {
+        return;
+    }
     let mut running: Vec<Pid> = Vec::new();
     loop {
         let Ok((message, fds)) = receive(fd) else { return };

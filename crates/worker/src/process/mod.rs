@@ -8,7 +8,7 @@ mod slot;
 
 use crate::arena::Table;
 use crate::channel::{EngineEnd, FailedAt, Object, Order, Word};
-use crate::confine;
+use crate::{clocks, confine};
 use crate::control::{Cell, Control, Schedule};
 use crate::engine::{Bindings, Engine, EngineError, KernelSet};
 use crate::sys;
@@ -82,6 +82,7 @@ fn enter(
     };
     drop((control, schedule));
     sys::default_fault_signals();
+    clocks::answer_for_counter()?;
     confine::count_refusals(context.control)?;
     match (errand, fds.next(), fds.next()) {
         (Errand::Model, Some(activations), None) => {

@@ -7,6 +7,7 @@
 use super::Context;
 use crate::channel::{Order, Word};
 use crate::control::{Control, Schedule, bump};
+use crate::layout::{CANARY_FLOATS, Span};
 use crate::engine::{CallObserver, CallSite, Input, Output, PrepareSite, Served, SlotCounters};
 use cacheon_model::abi::{Slot, WeightRole};
 use cacheon_protocol::notes::GuardHit;
@@ -23,8 +24,6 @@ pub(super) enum Bound {
     Other,
 }
 
-/// Floats of a canary behind an output.
-const CANARY_FLOATS: usize = 16;
 /// Outputs that are looked at again later, at most.
 const KEPT_MAX: usize = 32;
 
@@ -65,23 +64,12 @@ impl Kept {
         hash
     }
 
+    /// Whether making `output` ready (its rows and the canary behind them) would write over these rows.
     fn overlaps(&self, output: &Output<'_>) -> bool {
-        let span = |start: *const f32, rows: usize, stride: usize, cols: usize| {
-            let first = start.addr();
-            (first, first + (rows.saturating_sub(1) * stride + cols) * size_of::<f32>())
-        };
-        let (a0, a1) = span(self.start, self.rows, self.stride, self.cols);
-        let (b0, b1) = span(output.data.as_ptr(), output.rows, output.stride, output.cols);
-        if a1 <= b0 || b1 <= a0 {
-            return false;
-        }
-        if self.stride != output.stride || self.stride == 0 {
-            return true;
-        }
-        let (low, low_cols, high, high_cols) =
-            if a0 <= b0 { (a0, self.cols, b0, output.cols) } else { (b0, output.cols, a0, self.cols) };
-        let shift = (high - low) / size_of::<f32>() % self.stride;
-        shift < low_cols || self.stride - shift < high_cols
+        let canary = output.slack.len().min(CANARY_FLOATS) * size_of::<f32>();
+        let theirs = Span::new(output.data.as_ptr().addr(), output.rows, output.cols, output.stride);
+        let ours = Span::new(self.start.addr(), self.rows, self.cols, self.stride);
+        ours.overlaps(&theirs) || ours.overlaps(&Span::plain(theirs.end(), canary))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::sys::{self, Shared, whole_pages};
 use cacheon_identity::sha256;
 use cacheon_model::abi::Slot;
 use cacheon_model::gguf::Encoding;
-use cacheon_protocol::message::{Reply, SlotCall, SlotResult, Weights};
+use cacheon_protocol::message::{INSPECTED_CALLS, Reply, SlotCall, SlotResult, Weights};
 use cacheon_protocol::{FaultKind, GuardHit};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -167,7 +167,7 @@ impl Shim {
         let brought = bring_up(&mut process, &order, millis(limits.load_ms), millis(limits.prepare_ms));
         let mut seen = Totals::default();
         let ran = brought.and_then(|_| {
-            let pace = Pace::PerCall(millis(limits.call_ms));
+            let pace = process.allow(&limits, INSPECTED_CALLS);
             run(&mut process, &tensors, &call, pace, &mut seen).map_err(|trouble| (trouble, Stage::Serving))
         });
         let arm = self.running()?.arm;

@@ -9,7 +9,7 @@ use crate::process::Errand;
 use crate::sys::Shared;
 use crate::zygote::Zygote;
 use cacheon_model::abi::Slot;
-use cacheon_protocol::message::{Binding, ClosedGeneration, Reply, SlotCounters};
+use cacheon_protocol::message::{Binding, ClosedGeneration, Limits, Reply, SlotCounters};
 use cacheon_protocol::{Fault, FaultArm, FaultKind, GuardHit, Notes};
 use rustix::process::Pid;
 use std::io;
@@ -48,7 +48,7 @@ impl From<ChannelError> for Trouble {
 pub(super) enum Pace {
     /// All in all.
     Whole(Duration),
-    /// No slot call longer than this, by the shim's clock.
+    /// No slot call longer than this, by the shim's clock, and no request longer than [`Process::allow`] said.
     PerCall(Duration),
 }
 
@@ -61,6 +61,8 @@ pub(super) struct Process {
     pub(super) schedule: Cell<Schedule>,
     /// Signal state before anything foreign was mapped.
     before: TaskState,
+    /// What is left of the whole request's time.
+    left: Duration,
 }
 
 /// How long a fresh process may take to set itself up.
@@ -81,7 +83,8 @@ impl Process {
         let pid = zygote.fork(errand, &fds)?;
         drop(theirs);
         let end = ShimEnd::new(ours)?;
-        let mut process = Self { pid, end, control, schedule, before: TaskState::default() };
+        let mut process =
+            Self { pid, end, control, schedule, before: TaskState::default(), left: Duration::ZERO };
         let hello = process.hear(BIRTH, SHORT);
         let before = TaskState::of(pid);
         match (hello, before) {
@@ -112,15 +115,24 @@ impl Process {
                     let slot = Slot::ALL.get(usize::from(slot)).copied();
                     return Err(Trouble::Failed(at, slot, text));
                 }
-                Heard::Word(word) => return Ok(word),
+                Heard::Word(word) => {
+                    self.left = self.left.saturating_sub(begun.elapsed().min(2 * look));
+                    return Ok(word);
+                }
                 Heard::Closed => return Err(Trouble::Gone),
                 Heard::Nothing => {}
             }
-            spent += begun.elapsed().min(2 * look);
+            let credited = begun.elapsed().min(2 * look);
+            spent += credited;
             if let Pace::PerCall(_) = pace {
                 let now = self.control.progress();
                 if now != progress {
                     (progress, spent) = (now, Duration::ZERO);
+                }
+                // Whatever the process says about its progress.
+                self.left = self.left.saturating_sub(credited);
+                if self.left.is_zero() {
+                    return Err(Trouble::Late);
                 }
             }
             if spent >= limit {
@@ -130,6 +142,13 @@ impl Process {
                 });
             }
         }
+    }
+
+    /// Sets the time that everything heard at [`Pace::PerCall`] from now on may take together.
+    pub(super) fn allow(&mut self, limits: &Limits, calls: u32) -> Pace {
+        let call = Duration::from_millis(u64::from(limits.call_ms));
+        self.left = call * calls;
+        Pace::PerCall(call)
     }
 
     /// Guards that only an outsider can see.

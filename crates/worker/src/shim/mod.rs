@@ -244,7 +244,7 @@ impl Shim {
         let layers = self.model.config.layers as u64;
         let pieces = prompt.div_ceil(abi::MAX_TOKENS) as u64;
         let steps = new.saturating_sub(1) as u64;
-        pieces * 9 * layers + 2 + steps * (10 * layers + 2)
+        pieces * 10 * layers + 2 + steps * (11 * layers + 2)
     }
 }
 

@@ -1,10 +1,9 @@
 //! Generation and scoring.
 
-use super::generation::{Pace, Trouble};
+use super::generation::Trouble;
 use super::{Failed, Shim};
 use crate::channel::{Order, Word};
-use cacheon_protocol::message::Reply;
-use std::time::Duration;
+use cacheon_protocol::message::{Reply, SERVED_CALLS};
 
 impl Shim {
     /// Sends an order to the running process and hears its answer, with guards drawn for `calls` slot calls.
@@ -14,7 +13,7 @@ impl Shim {
         let process = &mut current.process;
         process.schedule.draw(limits.guard_seed, generation, request, limits.guard_period, calls);
         let before = process.control.read().calls;
-        let pace = Pace::PerCall(Duration::from_millis(u64::from(limits.call_ms)));
+        let pace = process.allow(&limits, SERVED_CALLS);
         let heard = process
             .end
             .send(order)

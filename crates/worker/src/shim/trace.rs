@@ -12,16 +12,13 @@ use crate::sys::Shared;
 use cacheon_identity::sha256;
 use cacheon_model::abi::{Slot, WeightRole};
 use cacheon_model::schedule::{self, PlannedCall};
-use cacheon_protocol::message::{CallSite, Reply, SlotCount, TracedCall};
+use cacheon_protocol::message::{CallSite, INSPECTED_CALLS, Reply, SlotCount, TracedCall};
 use cacheon_protocol::{GuardHit, Notes};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// Most bytes of exported tensors: what a reply can carry, with room for the rest.
 const EXPORT_MAX: usize = 120 << 20;
-/// Bytes of a canary behind an output.
-const CANARY_BYTES: usize = 64;
 
 /// A sampled output that is looked at once more.
 struct Pending {
@@ -121,8 +118,7 @@ impl Tracer<'_> {
                 break;
             }
         }
-        let canary = (output.slack * size_of::<f32>()).min(CANARY_BYTES);
-        let found = view.copy(output.end(), canary).ok_or_else(Self::outside)?;
+        let found = view.copy(output.end(), output.canary_bytes()).ok_or_else(Self::outside)?;
         if found.as_chunks::<4>().0.iter().any(|four| *four != self.canary) {
             hits.push(GuardHit::Canary);
         }
@@ -250,7 +246,7 @@ impl Shim {
         let bits = |word: &std::sync::atomic::AtomicU32| word.load(Ordering::Relaxed).to_le_bytes();
         let (poison, canary) = (bits(&process.schedule.get().poison), bits(&process.schedule.get().canary));
         process.end.send(&order)?;
-        let pace = Pace::PerCall(Duration::from_millis(u64::from(limits.call_ms)));
+        let pace = process.allow(&limits, INSPECTED_CALLS);
         let mut servers = vec![(false, u16::MAX); calls.len()];
         let mut tracer = Tracer {
             current,
