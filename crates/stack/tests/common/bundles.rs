@@ -17,6 +17,11 @@ pub(crate) fn catalog_a() -> &'static Catalog {
 
 /// A bundle from `{path: text or {"$hex": …}}`.
 pub(crate) fn bundle_of(files: &Value) -> Result<Bundle, Box<Finding>> {
+    Bundle::from_tree(tree_of(files))
+}
+
+/// The tree alone, which needs no manifest.
+pub(crate) fn tree_of(files: &Value) -> Tree {
     let nodes = files.as_object().expect("files is a map").iter().map(|(path, value)| {
         let bytes = match value {
             Value::String(text) => text.as_bytes().to_vec(),
@@ -24,7 +29,7 @@ pub(crate) fn bundle_of(files: &Value) -> Result<Bundle, Box<Finding>> {
         };
         (path.clone(), Node::File(bytes.into()))
     });
-    Bundle::from_tree(Tree::from_nodes(nodes).expect("paths of the cases are canonical"))
+    Tree::from_nodes(nodes).expect("paths of the cases are canonical")
 }
 
 fn unhex(text: &str) -> Vec<u8> {
@@ -47,14 +52,69 @@ pub(crate) fn stack_of(case: &Case<'_>, entries: &Value) -> Result<EvaluationSta
     EvaluationStack::decode(&to_json(&manifest)).map_err(|error| error.to_string())
 }
 
-/// The reject class of a finding. Classes are labels of the cases; rules are the product's.
-pub(crate) fn inspect_slug(finding: &Finding) -> &'static str {
-    let problem = finding.problem.as_str();
-    let has = |word: &str| problem.contains(word);
-    match finding.rule {
-        Rule::Metadata => "metadata",
-        _ if has("__never__") => "never",
-        _ => Box::leak(format!("{:?}: {problem}", finding.rule).into_boxed_str()),
+/// The reject classes a rule of the product covers. Classes are labels of the cases, finer than rules here and there.
+fn classes(rule: Rule) -> &'static [&'static str] {
+    match rule {
+        Rule::PythonDynamic => &["dynamic_import"],
+        Rule::Syntax => &["python_syntax"],
+        Rule::Unreadable => &["python_encoding"],
+        Rule::PythonImport => &[
+            "bare_namespace_import",
+            "native_local_ambiguous",
+            "native_submodule",
+            "partial_local_import",
+            "relative_import_escape",
+            "unresolved_relative_import",
+        ],
+        Rule::PythonPath => &["module_name", "source_suffix"],
+        Rule::Target => &[
+            "cuda_include_cu",
+            "feature_evidence",
+            "feature_not_registered",
+            "members_mismatch",
+            "unknown_target",
+            "unregistered",
+        ],
+        Rule::Rebuild => &["rebuild_plan"],
+        Rule::CudaInclude => &[
+            "cuda_dynamic_include",
+            "cuda_include_cu",
+            "cuda_undeclared_include",
+            "cuda_unsafe_include",
+            "cuda_unsupported_include",
+        ],
+        Rule::CudaStem => &["native_stem_ambiguous"],
+        Rule::ManifestField => &["mixed_runtime_path"],
+        Rule::Domain => &["capability_field", "metadata", "variant_overlap"],
+        Rule::Metadata => &["capability_field", "metadata"],
+        Rule::Artifact => &[
+            "call_abi",
+            "device_plan",
+            "duplicate",
+            "mixed_runtime_path",
+            "plan_ambiguity",
+            "profile_input",
+            "resources",
+            "specialization_type",
+            "specialization_unproven",
+        ],
+        _ => &[],
+    }
+}
+
+/// As `expect_reject`, for findings: the class must be one that the finding's rule covers.
+pub(crate) fn expect_finding<T>(
+    expected: Option<&str>,
+    outcome: Result<T, Box<Finding>>,
+) -> Result<Option<T>, String> {
+    match (outcome, expected) {
+        (Ok(value), None) => Ok(Some(value)),
+        (Ok(_), Some(class)) => Err(format!("accepted, should reject as {class}")),
+        (Err(finding), None) => Err(format!("refused: {finding}")),
+        (Err(finding), Some(class)) if classes(finding.rule).contains(&class) => Ok(None),
+        (Err(finding), Some(class)) => {
+            Err(format!("refused as {:?} ({finding}), expected {class}", finding.rule))
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a contribution in Python emits (spec 20 §5.4).
 
+mod artifact;
 mod names;
 mod rewrite;
 
@@ -24,7 +25,9 @@ pub(super) fn emit(
     inspection: &Inspection,
 ) -> Result<(), MaterializeError> {
     let namespace = namespace(&entry.selected_delta());
+    let sources = inspection.cuda_files.iter().filter(|path| suffix(path) == ".cu");
     let contribution = Contribution {
+        native: sources.map(|path| (stem(path).to_owned(), generated(&namespace, path, ""))).collect(),
         target: entry.target(),
         bundle,
         inspection,
@@ -61,6 +64,7 @@ struct Contribution<'a> {
     inspection: &'a Inspection,
     namespace: &'a str,
     ops: &'a [Json],
+    native: BTreeMap<String, String>,
 }
 
 impl Contribution<'_> {
@@ -114,10 +118,7 @@ impl Contribution<'_> {
     }
 
     fn names(&self) -> Names<'_> {
-        let sources = self.inspection.cuda_files.iter().filter(|path| suffix(path) == ".cu");
-        let native: BTreeMap<_, _> =
-            sources.map(|path| (stem(path).to_owned(), generated(self.namespace, path, ""))).collect();
-        Names::new(self.bundle.tree(), self.namespace, native)
+        Names::new(self.bundle.tree(), self.namespace, &self.native)
     }
 
     fn python_files(&self, emission: &mut Emission) -> Result<(), MaterializeError> {
@@ -126,7 +127,8 @@ impl Contribution<'_> {
             let bytes = self.bytes(path)?;
             let text =
                 std::str::from_utf8(bytes).map_err(|_| self.refuse(path, "the source is not UTF-8"))?;
-            let text = rewrite::rewrite(text, path, &names).map_err(|error| self.unparsed(path, &error))?;
+            let text = rewrite::rewrite(text, path, &names, self.bundle.dialect())
+                .map_err(|error| self.unparsed(path, &error))?;
             emission.file(format!("{}/{path}", self.namespace), text.into_bytes())?;
         }
         // The root is no package, unless its own file is a source.
@@ -166,7 +168,7 @@ impl Contribution<'_> {
                     "try:\n    from {module} import {it} as {it}\nexcept ImportError:\n    pass\n"
                 ));
             }
-            rewrite::check(&out).map_err(|error| self.unparsed(source, &error))?;
+            rewrite::check(&out, self.bundle.dialect()).map_err(|error| self.unparsed(source, &error))?;
             emission.file(self.entry_path(source), out.into_bytes())?;
         }
         Ok(())
@@ -221,6 +223,12 @@ impl Contribution<'_> {
                 .list("dtypes", &texts(op, "dtypes"))
                 .list("architectures", &texts(op, "architectures"))
                 .list("cuda_sources", &cuda);
+            let (slot, variant) = (text(op, "slot"), text(op, "variant"));
+            let mut rows = self.bundle.manifest().ops.iter();
+            let row = rows.find(|it| Some(it.slot.as_str()) == slot && Some(it.variant.as_str()) == variant);
+            if let Some(artifacts) = row.and_then(|row| row.artifacts.as_ref()) {
+                block.tables(artifact::tables(artifacts));
+            }
             emission.op(block);
         }
     }

@@ -1,14 +1,17 @@
 //! Where a bundle's Python names lead: modules, namespace directories, native stems.
 
+use cacheon_bundle::closure::Modules;
 use cacheon_bundle::path::{name, parent, stem};
 use cacheon_bundle::tree::Tree;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The names of one contribution, and what they are called inside the tree.
 pub(super) struct Names<'a> {
     tree: &'a Tree,
     namespace: &'a str,
-    native: BTreeMap<String, String>,
+    /// Stems of `.cu` files: the name Python imports, and the emitted file's stem.
+    native: &'a BTreeMap<String, String>,
+    stems: BTreeSet<String>,
 }
 
 /// What a dotted name of the bundle is.
@@ -25,9 +28,8 @@ pub(super) enum Found {
 }
 
 impl<'a> Names<'a> {
-    /// `native` maps the stem of each `.cu` file to the stem of the emitted file.
-    pub(super) fn new(tree: &'a Tree, namespace: &'a str, native: BTreeMap<String, String>) -> Self {
-        Self { tree, namespace, native }
+    pub(super) fn new(tree: &'a Tree, namespace: &'a str, native: &'a BTreeMap<String, String>) -> Self {
+        Self { tree, namespace, native, stems: native.keys().cloned().collect() }
     }
 
     /// The dotted name inside the tree of a path of components.
@@ -44,24 +46,19 @@ impl<'a> Names<'a> {
         self.dotted(&parts)
     }
 
-    /// A module at a path of components; `a/b/__init__.py` comes before `a/b.py`. The root is no module.
-    fn module(&self, parts: &[&str]) -> bool {
-        let base = parts.join("/");
-        !parts.is_empty()
-            && (self.tree.file(&format!("{base}/__init__.py")).is_some()
-                || self.tree.file(&format!("{base}.py")).is_some())
-    }
-
-    /// What components from the root lead to. Only absolute names of one component can be native.
-    pub(super) fn find(&self, parts: &[&str], absolute: bool) -> Found {
-        if self.module(parts) {
-            return Found::Module(self.dotted(parts));
+    /// What components below a directory lead to; the rule of inspection decides. Only absolute names of one component
+    /// can be native.
+    pub(super) fn find(&self, base: &str, parts: &[&str], absolute: bool) -> Found {
+        if let Some(file) = Modules::new(self.tree, &self.stems).file(base, parts) {
+            return Found::Module(self.of_file(&file));
         }
         if let ([only], true) = (parts, absolute)
             && let Some(native) = self.native.get(*only)
         {
             return Found::Native(native.clone());
         }
-        if self.tree.is_directory(&parts.join("/")) { Found::Directory } else { Found::Outside }
+        let path: Vec<&str> =
+            [base].into_iter().chain(parts.iter().copied()).filter(|it| !it.is_empty()).collect();
+        if self.tree.is_directory(&path.join("/")) { Found::Directory } else { Found::Outside }
     }
 }

@@ -15,7 +15,7 @@ use super::names::{Found, Names};
 use cacheon_bundle::path::parent;
 use cacheon_bundle::python::ast::{Alias, Module, Stmt, StmtKind};
 use cacheon_bundle::python::visit::{self, Visitor};
-use cacheon_bundle::python::{ParseError, ParseOptions, Source, parse};
+use cacheon_bundle::python::{Dialect, ParseError, ParseOptions, Source, parse};
 
 /// A replacement of bytes of the original text.
 struct Edit {
@@ -28,9 +28,14 @@ struct Edit {
 ///
 /// # Errors
 /// The text does not parse, before or after.
-pub(super) fn rewrite(text: &str, path: &str, names: &Names<'_>) -> Result<String, ParseError> {
+pub(super) fn rewrite(
+    text: &str,
+    path: &str,
+    names: &Names<'_>,
+    dialect: Dialect,
+) -> Result<String, ParseError> {
     let source = Source::new(text);
-    let module = parse(&source, ParseOptions::default())?;
+    let module = parse(&source, options(dialect))?;
     let mut out = text.to_owned();
     let mut edits = edits(&module, &source, text, path, names);
     // From the end, so that earlier offsets stay right.
@@ -39,19 +44,22 @@ pub(super) fn rewrite(text: &str, path: &str, names: &Names<'_>) -> Result<Strin
         out.replace_range(edit.start..edit.end, &edit.text);
     }
     if !edits.is_empty() {
-        check(&out)?;
+        check(&out, dialect)?;
     }
     Ok(out)
 }
 
 /// Whether a text is Python; emitted files must be, without type comments.
-pub(super) fn check(text: &str) -> Result<(), ParseError> {
-    parse(&Source::new(text), ParseOptions::default()).map(|_| ())
+pub(super) fn check(text: &str, dialect: Dialect) -> Result<(), ParseError> {
+    parse(&Source::new(text), options(dialect)).map(|_| ())
+}
+
+fn options(dialect: Dialect) -> ParseOptions {
+    ParseOptions { dialect, type_comments: false }
 }
 
 fn edits(module: &Module, source: &Source, text: &str, path: &str, names: &Names<'_>) -> Vec<Edit> {
-    let directory: Vec<&str> = parent(path).split('/').filter(|part| !part.is_empty()).collect();
-    let mut collector = Collector { names, directory, found: Vec::new() };
+    let mut collector = Collector { names, directory: parent(path), found: Vec::new() };
     visit::statements(&mut collector, &module.body);
     let edit = |(start, end, lines): (usize, usize, Vec<String>)| {
         let (start, end) = (source.original(start), source.original(end));
@@ -65,7 +73,7 @@ fn edits(module: &Module, source: &Source, text: &str, path: &str, names: &Names
 /// Import statements that change: span in the translated text, and the statements they become.
 struct Collector<'a> {
     names: &'a Names<'a>,
-    directory: Vec<&'a str>,
+    directory: &'a str,
     found: Vec<(usize, usize, Vec<String>)>,
 }
 
@@ -103,7 +111,7 @@ impl Collector<'_> {
         let mut lines = Vec::new();
         for alias in aliases {
             let parts: Vec<&str> = alias.name.split('.').collect();
-            match self.names.find(&parts, true) {
+            match self.names.find("", &parts, true) {
                 Found::Module(module) if alias.asname.is_none() && parts.len() > 1 => {
                     // The bound name is the first component, so that it is imported beside.
                     let first = parts.first().copied().unwrap_or_default();
@@ -122,22 +130,20 @@ impl Collector<'_> {
     }
 
     fn import_from(&self, module: Option<&str>, names: &[Alias], level: usize) -> Option<Vec<String>> {
-        let named: Vec<&str> = module.map(|module| module.split('.').collect()).unwrap_or_default();
-        let up = level.saturating_sub(1);
-        let mut base: Vec<&str> = match level {
-            0 => Vec::new(),
-            _ => self.directory.get(..self.directory.len().checked_sub(up)?)?.to_vec(),
-        };
-        base.extend(named);
+        let parts: Vec<&str> = module.map(|module| module.split('.').collect()).unwrap_or_default();
+        let mut base = if level == 0 { "" } else { self.directory };
+        for _ in 1..level {
+            base = parent(base);
+        }
         let listed = || names.iter().map(with_alias).collect::<Vec<_>>().join(", ");
-        match self.names.find(&base, level == 0) {
+        match self.names.find(base, &parts, level == 0) {
             Found::Module(module) | Found::Native(module) => {
                 Some(vec![format!("from {module} import {}", listed())])
             }
             Found::Directory => {
                 let below = |alias: &Alias| {
-                    let parts: Vec<&str> = base.iter().copied().chain([alias.name.as_str()]).collect();
-                    match self.names.find(&parts, false) {
+                    let parts: Vec<&str> = parts.iter().copied().chain([alias.name.as_str()]).collect();
+                    match self.names.find(base, &parts, false) {
                         Found::Module(module) => Some(import_as(&module, alias)),
                         _ => None,
                     }
@@ -164,7 +170,7 @@ mod tests {
     fn rewritten(text: &str, path: &str, files: &[&str]) -> String {
         let tree = tree(files);
         let native = BTreeMap::from([("gpu".to_owned(), "NS__gpu_0123456789".to_owned())]);
-        rewrite(text, path, &Names::new(&tree, "NS", native)).unwrap()
+        rewrite(text, path, &Names::new(&tree, "NS", &native), Dialect::default()).unwrap()
     }
 
     #[test]
@@ -202,7 +208,8 @@ mod tests {
         let files = ["main.py", "helper.py", "__init__.py"];
         assert_eq!(rewritten("from . import helper", "main.py", &files), "import NS.helper as helper");
         let empty = tree(&files);
-        let names = Names::new(&empty, "NS", BTreeMap::new());
+        let native = BTreeMap::new();
+        let names = Names::new(&empty, "NS", &native);
         assert_eq!(names.of_file("__init__.py"), "NS");
         assert_eq!(names.of_file("k/__init__.py"), "NS.k");
         assert_eq!(names.of_file("k/a.py"), "NS.k.a");
@@ -211,8 +218,9 @@ mod tests {
     #[test]
     fn what_does_not_parse_is_refused() {
         let tree = tree(&["a.py"]);
-        let names = Names::new(&tree, "NS", BTreeMap::new());
-        assert!(rewrite("import a as b c", "a.py", &names).is_err());
-        assert!(check("from NS.a import class as class\n").is_err());
+        let native = BTreeMap::new();
+        let names = Names::new(&tree, "NS", &native);
+        assert!(rewrite("import a as b c", "a.py", &names, Dialect::default()).is_err());
+        assert!(check("from NS.a import class as class\n", Dialect::default()).is_err());
     }
 }
