@@ -54,6 +54,16 @@ fn record<E: std::fmt::Display>(what: &'static str) -> impl FnOnce(E) -> ArenaEr
     move |error| ArenaError::Record { what, why: error.to_string() }
 }
 
+/// The measured series in one line.
+fn summary(observed: &CalibrationObservation) -> String {
+    let series = observed.measurements.iter().map(|series| {
+        let values: Vec<String> =
+            series.values.iter().map(|value| format!("{:.4}", value.to_f64())).collect();
+        format!("{} {}", series.name.as_str(), values.join(" "))
+    });
+    format!("{}: {}", observed.control_kind.as_str(), series.collect::<Vec<_>>().join("; "))
+}
+
 /// A policy decimal of at most nine places.
 fn decimal(value: f64) -> Result<Decimal, ArenaError> {
     let text = format!("{value:.9}");
@@ -83,7 +93,9 @@ impl CpuArena<'_> {
                 ControlKind::Stock => None,
             };
             let seed = sha256(&random::<32>().map_err(record("random source"))?);
-            observations.push(self.observe(kind, control, &prompts, seed)?);
+            let observed = self.observe(kind, control, &prompts, seed)?;
+            progress(Progress { stage: "calibrate", text: summary(&observed) });
+            observations.push(observed);
         }
         let manifest = derive_manifest(&policy, &observations).map_err(record("calibration"))?;
         let set = CalibrationEvidenceSet {

@@ -209,7 +209,7 @@ impl Definition {
                 concurrency: 1,
                 input_tokens: 64,
                 output_tokens: 50,
-                timed_reads: 7,
+                timed_reads: 3,
             },
             conditioning_count: 1,
             container: ContainerPolicy {
@@ -222,7 +222,7 @@ impl Definition {
             graph_replays: 3,
             infrastructure_retry_cap: 3,
             limits: WorkerLimits {
-                call_ms: 1_000,
+                call_ms: 2_000,
                 guard_period: 64,
                 load_ms: 5_000,
                 prepare_bytes: 512 << 20,
@@ -232,7 +232,7 @@ impl Definition {
             platform,
             quality: QualityRules {
                 familywise_z: "2".to_owned(),
-                metrics: vec![metric("mean_nll", "0.25", "0.5"), metric("tail_rate", "0.1", "0.15")],
+                metrics: vec![metric("mean_nll", "0.5", "0.75"), metric("tail_rate", "0.1", "0.2")],
                 tail_threshold: "8".to_owned(),
             },
             schema: Self::SCHEMA.to_owned(),
@@ -243,7 +243,7 @@ impl Definition {
                 max_stage_seconds: 300,
                 max_window_scatter: float(0.25)?,
                 min_margin: "0.03".to_owned(),
-                min_windows: 5,
+                min_windows: 3,
                 noise_multiplier: "2".to_owned(),
             },
             tolerances: vec![
@@ -252,7 +252,7 @@ impl Definition {
                 tolerance("linear.quantized", 0.03, 0.03, 0.25, 0.25)?,
                 tolerance("norm.rmsnorm", 0.001, 0.001, 0.01, 0.25)?,
             ],
-            warmup_count: 2,
+            warmup_count: 1,
         })
     }
 

@@ -58,7 +58,8 @@ impl Tally {
     }
 
     fn receipt(self, slot: &str, process: u32, members: u64) -> Result<AuditReceipt, RawFault> {
-        let float = |value: f64| Float17::new(value).map_err(|error| RawFault::from_error("worst_frac", &error));
+        let float =
+            |value: f64| Float17::new(value).map_err(|error| RawFault::from_error("worst_frac", &error));
         let audited = self.n > 0;
         AuditReceipt::new(AuditReceiptFacts {
             baseline_refused: 0,
@@ -87,19 +88,26 @@ fn check_selection(plan: &SealedPlan, policy: &AuditPolicy, raw: &AuditRaw) -> R
         if !audited {
             continue;
         }
-        for ordinal in
-            sampled_calls(&policy.validator_seed, &count.slot, count.trajectory, count.calls, each)
+        for ordinal in sampled_calls(&policy.validator_seed, &count.slot, count.trajectory, count.calls, each)
         {
             expected.push((count.trajectory, count.slot.as_str(), count.process, ordinal));
         }
     }
-    let covered = |slot: &str| (0..trajectories).all(|t| raw.counts.iter().any(|c| c.slot == slot && u64::from(c.trajectory) == t));
+    let covered = |slot: &str| {
+        (0..trajectories).all(|t| raw.counts.iter().any(|c| c.slot == slot && u64::from(c.trajectory) == t))
+    };
     if let Some(slot) = policy.control.expected_slots().iter().find(|slot| !covered(slot.as_str())) {
-        return Err(RawFault { member: "counts", why: format!("{} was not counted in every trajectory", slot.as_str()) });
+        return Err(RawFault {
+            member: "counts",
+            why: format!("{} was not counted in every trajectory", slot.as_str()),
+        });
     }
     expected.sort_unstable();
-    let mut found: Vec<_> =
-        raw.calls.iter().map(|call| (call.trajectory, call.slot.as_str(), call.process, call.ordinal)).collect();
+    let mut found: Vec<_> = raw
+        .calls
+        .iter()
+        .map(|call| (call.trajectory, call.slot.as_str(), call.process, call.ordinal))
+        .collect();
     found.sort_unstable();
     if expected == found {
         Ok(())

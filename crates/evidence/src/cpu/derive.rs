@@ -8,6 +8,7 @@ use cacheon_identity::float17::Float17;
 use cacheon_records::arena::Decision;
 use cacheon_records::audit::{AuditPolicy, AuditReceipt};
 use cacheon_records::cpu::{AuditRaw, ConformanceRaw, ReferenceRaw, SealedPlan, SpeedRaw};
+use cacheon_stack::manifest::EvaluationStack;
 use cacheon_verdict::audit::gate_receipts;
 use cacheon_verdict::calibration::CalibrationManifest;
 use cacheon_verdict::execution::{Execution, ExecutionEvidence, RankCounters, RankRow};
@@ -15,7 +16,6 @@ use cacheon_verdict::graph::{GraphGrade, GraphRequirement};
 use cacheon_verdict::selection::SelectionCommitment;
 use cacheon_verdict::speed::{GradeError, Live, Outcome, ReadRate, Role, SpeedPolicy, grade_live};
 use cacheon_verdict::table::{Ending, Situation};
-use cacheon_stack::manifest::EvaluationStack;
 
 use super::attempt::FailureFacts;
 use super::quality::{self, QualityGrade};
@@ -54,10 +54,13 @@ impl Plan {
         }
         let plan = Self {
             audit: AuditPolicy::decode(&sealed.audit_policy).map_err(fault("audit_policy"))?,
-            candidate: EvaluationStack::decode(&sealed.candidate_manifest).map_err(fault("candidate_manifest"))?,
+            candidate: EvaluationStack::decode(&sealed.candidate_manifest)
+                .map_err(fault("candidate_manifest"))?,
             commitment: SelectionCommitment::decode(&sealed.commitment).map_err(fault("commitment"))?,
-            incumbent: EvaluationStack::decode(&sealed.incumbent_manifest).map_err(fault("incumbent_manifest"))?,
-            requirement: GraphRequirement::decode(&sealed.graph_requirement).map_err(fault("graph_requirement"))?,
+            incumbent: EvaluationStack::decode(&sealed.incumbent_manifest)
+                .map_err(fault("incumbent_manifest"))?,
+            requirement: GraphRequirement::decode(&sealed.graph_requirement)
+                .map_err(fault("graph_requirement"))?,
             speed: SpeedPolicy::decode(&sealed.speed_policy).map_err(fault("speed_policy"))?,
             sealed,
         };
@@ -70,14 +73,21 @@ impl Plan {
         let batches = plan.warmup_count as usize + plan.cell.timed_reads as usize;
         let rules = [
             (self.speed.version().number() == 7, "speed_policy", "not version 7"),
-            (plan.prompts.len() == batches, "prompts", "another number of batches than warm-up and timed reads"),
+            (
+                plan.prompts.len() == batches,
+                "prompts",
+                "another number of batches than warm-up and timed reads",
+            ),
             (
                 plan.prompts.iter().all(|batch| batch.len() == plan.cell.concurrency as usize),
                 "prompts",
                 "a batch has another number of prompts than the cell",
             ),
             (
-                plan.prompts.iter().flatten().all(|prompt| prompt.tokens.len() == plan.cell.input_tokens as usize),
+                plan.prompts
+                    .iter()
+                    .flatten()
+                    .all(|prompt| prompt.tokens.len() == plan.cell.input_tokens as usize),
                 "prompts",
                 "a prompt has another length than the cell",
             ),
@@ -167,7 +177,11 @@ pub enum Next {
 ///
 /// # Errors
 /// [`RawFault`] when a record is not the execution it claims to be.
-pub fn next(plan: &Plan, calibration: &CalibrationManifest, evidence: &Evidence<'_>) -> Result<Next, RawFault> {
+pub fn next(
+    plan: &Plan,
+    calibration: &CalibrationManifest,
+    evidence: &Evidence<'_>,
+) -> Result<Next, RawFault> {
     let mut findings = Findings::default();
     if let Some(raw) = evidence.conformance {
         let grade = graph::grade(&plan.sealed, &plan.requirement, raw)?;

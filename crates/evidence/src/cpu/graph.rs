@@ -8,8 +8,8 @@ use cacheon_records::cpu::{CallFacts, ConformanceCase, ConformanceRaw, SealedPla
 use cacheon_verdict::cpu::Tolerance;
 use cacheon_verdict::fields::{Identifier, SchemaOne};
 use cacheon_verdict::graph::{
-    FailureKind, GraphEvidenceRef, GraphGrade, GraphMemberEvidence, GraphPolicyV1, GraphRawEvidence, GraphRequirement,
-    GraphShapeEvidence, GraphVariantEvidence, regrade,
+    FailureKind, GraphEvidenceRef, GraphGrade, GraphMemberEvidence, GraphPolicyV1, GraphRawEvidence,
+    GraphRequirement, GraphShapeEvidence, GraphVariantEvidence, regrade,
 };
 
 use super::RawFault;
@@ -66,7 +66,8 @@ pub fn raw_evidence(
         let shape = shape_evidence(&tolerance(rules)?, case);
         members.entry(&case.slot).or_default().entry(&case.variant).or_default().push(shape);
     }
-    let identifier = |text: &str| Identifier::parse(text).map_err(|error| RawFault::from_error("slot", &error));
+    let identifier =
+        |text: &str| Identifier::parse(text).map_err(|error| RawFault::from_error("slot", &error));
     let members = members
         .into_iter()
         .map(|(slot, variants)| {
@@ -130,7 +131,11 @@ fn shape_evidence(tolerance: &Tolerance, case: &ConformanceCase) -> GraphShapeEv
 ///
 /// # Errors
 /// [`RawFault`].
-pub fn grade(plan: &SealedPlan, requirement: &GraphRequirement, raw: &ConformanceRaw) -> Result<GraphGrade, RawFault> {
+pub fn grade(
+    plan: &SealedPlan,
+    requirement: &GraphRequirement,
+    raw: &ConformanceRaw,
+) -> Result<GraphGrade, RawFault> {
     let evidence = raw_evidence(plan, requirement, raw)?;
     let reference = GraphEvidenceRef::of(requirement, evidence.digest());
     Ok(regrade(requirement, Some(&reference), Some(&evidence)))

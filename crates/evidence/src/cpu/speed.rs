@@ -93,9 +93,13 @@ fn check_requests(plan: &SealedPlan, read: &ReadRecord) -> Result<(), RawFault> 
             return Err(RawFault::new("batch", "batches are out of order"));
         }
         let prompts = plan.cell.concurrency as usize;
-        let sealed = |counts: &[u32]| counts.len() == prompts && counts.iter().all(|n| *n == plan.cell.input_tokens);
+        let sealed =
+            |counts: &[u32]| counts.len() == prompts && counts.iter().all(|n| *n == plan.cell.input_tokens);
         if !sealed(&request.observed) {
-            return Err(RawFault::new("observed", "the engine saw another number of prompt tokens than was sealed"));
+            return Err(RawFault::new(
+                "observed",
+                "the engine saw another number of prompt tokens than was sealed",
+            ));
         }
         let full = |tokens: &Vec<u32>| tokens.len() == plan.cell.output_tokens as usize;
         if request.tokens.len() != prompts || !request.tokens.iter().all(full) {
@@ -120,7 +124,8 @@ fn rate(
 ) -> Result<ReadRate, RawFault> {
     let (warmup, conditioning) = (plan.warmup_count as usize, plan.conditioning_count as usize);
     let span = || RawFault::new("requests", "a read has no conditioning or no timed batches");
-    let first_conditioning = warmup.checked_sub(conditioning).and_then(|at| read.requests.get(at)).ok_or_else(span)?;
+    let first_conditioning =
+        warmup.checked_sub(conditioning).and_then(|at| read.requests.get(at)).ok_or_else(span)?;
     let first_timed = read.requests.get(warmup).ok_or_else(span)?;
     let last_timed = read.requests.last().ok_or_else(span)?;
     let batch_tokens = u64::from(plan.cell.concurrency) * u64::from(plan.cell.output_tokens);
@@ -139,7 +144,8 @@ fn rate(
         role,
         lane_digest: AnyDigest(lane.digest()),
         launch_digest: AnyDigest(launch),
-        session_id: Hex128::parse(&read.session_id).ok_or(RawFault::new("session_id", "not 32 hex digits"))?,
+        session_id: Hex128::parse(&read.session_id)
+            .ok_or(RawFault::new("session_id", "not 32 hex digits"))?,
         batches: (offset, offset + read.requests.len() as u64 - 1),
         timed_batches: (offset + warmup as u64, offset + read.requests.len() as u64 - 1),
         conditioning_tokens: conditioning as u64 * batch_tokens,

@@ -111,9 +111,13 @@ fn reopen<T: cacheon_identity::Decode + cacheon_identity::Canonical>(
 ///
 /// # Errors
 /// [`VerifyError`].
-pub fn open_calibration(store: &EvidenceStore, reference: &EvidenceRef) -> Result<CalibrationManifest, VerifyError> {
+pub fn open_calibration(
+    store: &EvidenceStore,
+    reference: &EvidenceRef,
+) -> Result<CalibrationManifest, VerifyError> {
     let what = "calibration";
-    let record: CalibrationRecord = read_record(&bytes(store, what, reference)?).map_err(record_error(what))?;
+    let record: CalibrationRecord =
+        read_record(&bytes(store, what, reference)?).map_err(record_error(what))?;
     record.manifest.require_frozen().map_err(record_error(what))?;
     let payload = bytes(store, "calibration observations", &record.evidence)?;
     let context: CalibrationContext = record.manifest.context;
@@ -127,7 +131,8 @@ pub fn open_calibration(store: &EvidenceStore, reference: &EvidenceRef) -> Resul
 /// [`VerifyError`]: the first thing that does not hold.
 pub fn verify(store: &EvidenceStore, sha256: Digest) -> Result<Verified, VerifyError> {
     let (domain, _) = Artifact::Attempt.names();
-    let stored = store.find(domain, &sha256).map_err(|source| VerifyError::Store { what: "attempt", source })?;
+    let stored =
+        store.find(domain, &sha256).map_err(|source| VerifyError::Store { what: "attempt", source })?;
     let stored = stored.ok_or(VerifyError::Absent(sha256))?;
     let attempt: Attempt = read_record(&stored).map_err(record_error("attempt"))?;
     if attempt.schema != Attempt::SCHEMA {
@@ -195,8 +200,10 @@ impl Parts {
                 let reads = raw.reads.iter().filter(|read| read.session_id == session.session_id);
                 let cited = reads
                     .flat_map(|read| {
-                        let swaps = read.swaps.iter().flat_map(|swap| [swap.request_sha256, swap.reply_sha256]);
-                        let asked = read.requests.iter().flat_map(|one| [one.request_sha256, one.reply_sha256]);
+                        let swaps =
+                            read.swaps.iter().flat_map(|swap| [swap.request_sha256, swap.reply_sha256]);
+                        let asked =
+                            read.requests.iter().flat_map(|one| [one.request_sha256, one.reply_sha256]);
                         swaps.chain(asked).collect::<Vec<_>>()
                     })
                     .collect();
@@ -301,7 +308,11 @@ fn check_recorded(attempt: &Attempt, derived: &Derived) -> Result<(), VerifyErro
 
 /// The secret, entropy and selection follow from the commitment that was sealed before any engine started, and the audit
 /// seed is the one that the secret gives.
-fn check_selection(plan: &Plan, attempt: &Attempt, facts: &super::attempt::RevealFacts) -> Result<(), VerifyError> {
+fn check_selection(
+    plan: &Plan,
+    attempt: &Attempt,
+    facts: &super::attempt::RevealFacts,
+) -> Result<(), VerifyError> {
     let fail = |why: &str| VerifyError::Record { what: "reveal", why: why.to_owned() };
     let secret = unhex(&facts.secret).ok_or_else(|| fail("the secret is not hexadecimal"))?;
     let secret = Secret::new(secret).map_err(record_error("reveal"))?;
@@ -316,9 +327,9 @@ fn check_selection(plan: &Plan, attempt: &Attempt, facts: &super::attempt::Revea
     if authority != entropy.authority_receipt_digest {
         return Err(fail("the entropy was not drawn after the recorded teardown"));
     }
-    let trajectory = attempt.speed.as_ref().map(|reference| reference.sha256).ok_or_else(|| fail("no reads"))?;
-    let expected =
-        reveal(&plan.commitment, &secret, &entropy, trajectory).map_err(record_error("reveal"))?;
+    let trajectory =
+        attempt.speed.as_ref().map(|reference| reference.sha256).ok_or_else(|| fail("no reads"))?;
+    let expected = reveal(&plan.commitment, &secret, &entropy, trajectory).map_err(record_error("reveal"))?;
     if expected != receipt {
         return Err(fail("the selection does not follow from secret, entropy and trajectories"));
     }
@@ -354,7 +365,12 @@ fn check_teardowns(attempt: &Attempt, parts: &Parts) -> Result<(), VerifyError> 
     Ok(())
 }
 
-fn statements(plan: &Plan, attempt: &Attempt, derived: &Derived, parts: &Parts) -> (Vec<String>, Vec<String>) {
+fn statements(
+    plan: &Plan,
+    attempt: &Attempt,
+    derived: &Derived,
+    parts: &Parts,
+) -> (Vec<String>, Vec<String>) {
     let mut proven = vec![format!(
         "every retained byte has the digest it is cited under ({} conversations, {} frames, chains rebuilt)",
         parts.sessions.len(),
@@ -373,7 +389,9 @@ fn statements(plan: &Plan, attempt: &Attempt, derived: &Derived, parts: &Parts) 
         ));
     }
     if let Some((_, detail)) = &derived.findings.audit {
-        proven.push(format!("the audited calls are those the secret selects, and regrade from their tensors: {detail}"));
+        proven.push(format!(
+            "the audited calls are those the secret selects, and regrade from their tensors: {detail}"
+        ));
     }
     if let Some(quality) = &derived.findings.quality {
         let mean = &quality.verdict.candidate_mean_teacher_nll;
@@ -385,10 +403,14 @@ fn statements(plan: &Plan, attempt: &Attempt, derived: &Derived, parts: &Parts) 
         format!("that plan {} is the one the operator published first", plan.sealed.digest()),
     ];
     if parts.conformance.is_some() {
-        not_proven.push("conformance outputs against the reference: their comparison is retained, not the model".into());
+        not_proven.push(
+            "conformance outputs against the reference: their comparison is retained, not the model".into(),
+        );
     }
     if parts.audit.is_some() {
-        not_proven.push("the audit's reference outputs: they are retained, recomputing them needs the model".into());
+        not_proven.push(
+            "the audit's reference outputs: they are retained, recomputing them needs the model".into(),
+        );
     }
     (proven, not_proven)
 }
