@@ -96,9 +96,9 @@ fn check_number(member: &'static str, text: &str) -> Result<(), DecodeError> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportSpeed {
     /// Three or five charged rates.
-    Aggregate(LegacySpeedWitness),
+    Aggregate(Box<LegacySpeedWitness>),
     /// The reads of a retired pair.
-    Resident(ResidentSpeedWitness),
+    Resident(Box<ResidentSpeedWitness>),
 }
 
 /// What a witness binds, of either kind.
@@ -185,9 +185,9 @@ impl Decode for ReportSpeed {
     fn decode(json: &Json) -> Result<Self, DecodeError> {
         let resident = matches!(json, Json::Object(members) if members.contains_key("resident_policy"));
         if resident {
-            ResidentSpeedWitness::decode(json).map(Self::Resident)
+            ResidentSpeedWitness::decode(json).map(|witness| Self::Resident(Box::new(witness)))
         } else {
-            LegacySpeedWitness::decode(json).map(Self::Aggregate)
+            LegacySpeedWitness::decode(json).map(|witness| Self::Aggregate(Box::new(witness)))
         }
     }
 }

@@ -231,6 +231,34 @@ pub fn retry_plan(manifest: Digest, failure: Digest, reservations: &[Digest]) ->
     })
 }
 
+fn requeue(manifest: Digest, failure: Digest, reservations: &[Digest]) -> Option<RetryPlan> {
+    (!reservations.is_empty()).then(|| RetryPlan {
+        authority_manifest_digest: manifest,
+        failure_digest: failure,
+        reservation_groups: reservations.iter().map(|one| vec![*one]).collect(),
+        strategy: Strategy::Requeue,
+    })
+}
+
+/// The retry of the candidates that a complete attempt left undecided, one group each: their evidence is whole, so
+/// there is nothing to bisect. `attempt` is the artifact's SHA-256; `None` when all are decided.
+#[must_use]
+pub fn report_retry(manifest: Digest, attempt: Digest, undecided: &[Digest]) -> Option<RetryPlan> {
+    requeue(manifest, report_retry_digest(manifest, attempt, undecided), undecided)
+}
+
+/// The retry of a candidate whose stage exit decides nothing. `artifact` is the exit's SHA-256, `report` its record
+/// digest.
+#[must_use]
+pub fn stage_retry(
+    manifest: Digest,
+    artifact: Digest,
+    report: Digest,
+    undecided: &[Digest],
+) -> Option<RetryPlan> {
+    requeue(manifest, stage_retry_digest(manifest, artifact, report), undecided)
+}
+
 /// What one reservation's qualification concluded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IntakeOutcome {
