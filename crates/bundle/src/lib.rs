@@ -4,6 +4,7 @@
 //! | Module | Holds |
 //! |---|---|
 //! | [`hash`], [`tree`], [`path`] | reading a directory without following links; the content hash |
+//! | [`archive`] | the packager, and the strict reader that intake shares |
 //! | [`manifest`], [`toml`] | `manifest.toml` as typed values |
 //! | [`capability`], [`pyjson`], [`pretty`] | for which calls a kernel is meant; metadata in and out |
 //! | [`artifact`] | direct artifacts and their identities |
@@ -18,6 +19,7 @@
 //! Bundle bytes are hostile: every reader is bounded, no reader panics, and whatever the bytes are to blame for is a
 //! [`Finding`]; only the machine's own failures are anything else.
 
+pub mod archive;
 pub mod artifact;
 pub mod bundle;
 pub mod c;
