@@ -92,6 +92,9 @@ pub enum FsError {
     /// Something with this name is there already.
     #[error("{0}: exists already")]
     Exists(PathBuf),
+    /// The device is full. Nothing was acknowledged.
+    #[error("{0}: no space left on the device; free some and repeat the command. Nothing was acknowledged")]
+    Full(PathBuf),
     /// An operating-system error.
     #[error("{operation} {path}: {source}")]
     Io {
@@ -110,7 +113,14 @@ pub enum FsError {
 impl FsError {
     fn io(operation: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(Errno) -> Self {
         let path = path.into();
-        move |errno| Self::Io { operation, path, source: errno.into() }
+        move |errno| Self::from_std(operation, path, errno.into())
+    }
+
+    fn from_std(operation: &'static str, path: PathBuf, source: std::io::Error) -> Self {
+        match Errno::from_io_error(&source) {
+            Some(Errno::NOSPC | Errno::DQUOT) => Self::Full(path),
+            _ => Self::Io { operation, path, source },
+        }
     }
 
     /// Whether a fault injector stopped the operation; nothing may be cleaned up then.
@@ -387,7 +397,7 @@ impl Dir {
         let result = (|| -> Result<(), FsError> {
             let io = |operation| {
                 let path = path.clone();
-                move |source| FsError::Io { operation, path, source }
+                move |source| FsError::from_std(operation, path, source)
             };
             file.write_all(bytes).map_err(io("write"))?;
             steps.reach(written)?;

@@ -3,12 +3,12 @@
 use crate::error::{Refused, Result};
 use crate::fingerprint::Fingerprint;
 use crate::queue;
-use crate::row::{COLUMNS, ORDER, Reservation, ReservationId, check_reason};
+use crate::row::{ORDER, Reservation, ReservationId, check_reason, parse_id, signed};
 use crate::status::{Decision, Lane, Status};
 use crate::store::Tx;
 use cacheon_identity::Digest;
 use rusqlite::params;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// An earlier verdict on the same content, as the replay sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,93 +63,144 @@ pub fn replay(content_hash: &str, service_digest: &str, lane: Option<Lane>, prio
     }
 }
 
-struct Entry {
-    id: ReservationId,
-    hotkey: String,
-    fingerprint: Fingerprint,
-}
-
-/// Earlier rows by what a copy would share with them.
-#[derive(Default)]
-struct Index {
-    entries: Vec<Entry>,
-    exact: HashMap<Digest, Vec<usize>>,
-    normalized: HashMap<Digest, Vec<usize>>,
-    /// By every fragment.
-    fragment: HashMap<Digest, Vec<usize>>,
-    /// By the smallest fragment: a set that lies within another has its smallest fragment there.
-    smallest: HashMap<Digest, Vec<usize>>,
-}
-
-impl Index {
-    fn add(&mut self, entry: Entry) {
-        let place = self.entries.len();
-        let print = &entry.fingerprint;
-        self.exact.entry(print.exact_payload_digest).or_default().push(place);
-        if let Some(digest) = print.normalized_delta_digest.0 {
-            self.normalized.entry(digest).or_default().push(place);
-        }
-        for digest in &print.containment_fingerprints {
-            self.fragment.entry(*digest).or_default().push(place);
-        }
-        if let Some(digest) = print.containment_fingerprints.iter().min() {
-            self.smallest.entry(*digest).or_default().push(place);
-        }
-        self.entries.push(entry);
+/// Indexes a row's fingerprint, and marks the row to be checked by the next [`reconcile`]. Idempotent.
+pub(crate) fn index(tx: &Tx<'_>, id: &ReservationId, print: &Fingerprint) -> Result<()> {
+    let id = id.to_string();
+    let fragments: BTreeSet<_> = print.containment_fingerprints.iter().collect();
+    tx.conn
+        .prepare_cached("INSERT OR IGNORE INTO cacheon_rs_copy_rows(reservation_id,fragments) VALUES(?1,?2)")?
+        .execute(params![id, signed(fragments.len() as u64)])?;
+    let mut statement = tx.conn.prepare_cached(
+        "INSERT OR IGNORE INTO cacheon_rs_copy_index(kind,digest,reservation_id) VALUES(?1,?2,?3)",
+    )?;
+    statement.execute(params!["exact", print.exact_payload_digest.to_string(), id])?;
+    if let Some(digest) = print.normalized_delta_digest.as_ref() {
+        statement.execute(params!["normal", digest.to_string(), id])?;
     }
-
-    /// The earliest entry of another hotkey that `print` copies.
-    fn predecessor(&self, hotkey: &str, print: &Fingerprint) -> Option<ReservationId> {
-        let none = Vec::new();
-        let at = |map: &'_ HashMap<Digest, Vec<usize>>, key: Option<&Digest>| -> Vec<usize> {
-            key.and_then(|key| map.get(key)).unwrap_or(&none).clone()
-        };
-        let mut places = at(&self.exact, Some(&print.exact_payload_digest));
-        places.extend(at(&self.normalized, print.normalized_delta_digest.as_ref()));
-        for fragment in &print.containment_fingerprints {
-            places.extend(at(&self.smallest, Some(fragment)));
-        }
-        // Whatever contains this row's fragments contains its rarest one.
-        let postings = |digest: &&Digest| self.fragment.get(*digest).map_or(0, Vec::len);
-        places.extend(at(&self.fragment, print.containment_fingerprints.iter().min_by_key(postings)));
-        places.sort_unstable();
-        places.dedup();
-        let copied = places
-            .into_iter()
-            .filter_map(|place| self.entries.get(place))
-            .find(|entry| entry.hotkey != hotkey && print.copies(&entry.fingerprint).is_some());
-        copied.map(|entry| entry.id)
+    for digest in fragments {
+        statement.execute(params!["fragment", digest.to_string(), id])?;
     }
+    Ok(())
 }
 
-/// Walks all fingerprinted rows in finalized order and fails each copy of an earlier row of another hotkey. A row that
-/// an active lease holds is left for a later pass. Returns (copy, predecessor) pairs.
+/// Indexes rows that another program published. Runs at every open.
+pub(crate) fn index_missing(tx: &Tx<'_>) -> Result<()> {
+    let missing = tx.select(
+        "WHERE delta_fingerprint_json<>'' AND reservation_id NOT IN (SELECT reservation_id FROM cacheon_rs_copy_rows)",
+        &[],
+    )?;
+    for row in missing {
+        if let Some(print) = Fingerprint::stored(&row.fingerprint_json)? {
+            index(tx, &row.id, &print)?;
+        }
+    }
+    Ok(())
+}
+
+/// Asks the next [`reconcile`] to look at a row again.
+pub(crate) fn recheck(tx: &Tx<'_>, id: &ReservationId) -> Result<()> {
+    let sql = "UPDATE cacheon_rs_copy_rows SET checked=0 WHERE reservation_id=?1";
+    tx.conn.prepare_cached(sql)?.execute([id.to_string()])?;
+    Ok(())
+}
+
+/// Every row that is a copy of `print` or that `print` copies, in finalized order.
+fn relatives(tx: &Tx<'_>, row: &Reservation, print: &Fingerprint) -> Result<Vec<Reservation>> {
+    let mut statement = tx
+        .conn
+        .prepare_cached("SELECT reservation_id FROM cacheon_rs_copy_index WHERE kind=?1 AND digest=?2")?;
+    let mut holders = |kind: &str, digest: &Digest| -> Result<Vec<String>> {
+        let rows = statement.query_map(params![kind, digest.to_string()], |row| row.get(0))?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    };
+    let mut near: BTreeSet<String> = holders("exact", &print.exact_payload_digest)?.into_iter().collect();
+    if let Some(digest) = print.normalized_delta_digest.as_ref() {
+        near.extend(holders("normal", digest)?);
+    }
+    let own: BTreeSet<_> = print.containment_fingerprints.iter().collect();
+    let mut shared: HashMap<String, u64> = HashMap::new();
+    for digest in &own {
+        for id in holders("fragment", digest)? {
+            *shared.entry(id).or_default() += 1;
+        }
+    }
+    let mut size =
+        tx.conn.prepare_cached("SELECT fragments FROM cacheon_rs_copy_rows WHERE reservation_id=?1")?;
+    for (id, count) in shared {
+        let all: i64 = size.query_row([&id], |row| row.get(0))?;
+        if count == own.len() as u64 || signed(count) == all {
+            near.insert(id);
+        }
+    }
+    let mut found = Vec::new();
+    for id in near {
+        let other = tx.reservation(&parse_id(&id)?)?;
+        let theirs = Fingerprint::stored(&other.fingerprint_json)?;
+        if other.hotkey != row.hotkey && theirs.is_some_and(|theirs| print.copies(&theirs).is_some()) {
+            found.push(other);
+        }
+    }
+    found.sort_by(|a, b| a.key().cmp(&b.key()));
+    Ok(found)
+}
+
+/// Fails each copy of an earlier row of another hotkey: the predecessor is the earliest such row, whatever became of it.
+/// Only rows that were published or restored since the last call are looked at, in finalized order, against an index; a
+/// row that arrived earlier but was published later makes copies of those that were checked before it. A copy that an
+/// active lease holds is left for a later pass. Returns (copy, predecessor) pairs in finalized order of the copies.
 pub(crate) fn reconcile(tx: &Tx<'_>) -> Result<Vec<(ReservationId, ReservationId)>> {
-    let sql = format!("SELECT {COLUMNS} FROM reservations WHERE delta_fingerprint_json<>'' ORDER BY {ORDER}");
-    let mut statement = tx.conn.prepare_cached(&sql)?;
-    let mut rows = statement.query([])?;
-    let mut index = Index::default();
-    let mut copies = Vec::new();
-    while let Some(row) = rows.next()? {
-        let row = Reservation::read(row)?;
-        let Some(fingerprint) = Fingerprint::stored(&row.fingerprint_json)? else { continue };
-        if row.status.copyable()
-            && let Some(predecessor) = index.predecessor(&row.hotkey, &fingerprint)
-        {
-            copies.push((row.id, predecessor));
+    let fresh = tx.select(
+        &format!(
+            "WHERE reservation_id IN (SELECT reservation_id FROM cacheon_rs_copy_rows WHERE checked=0) ORDER BY {ORDER}"
+        ),
+        &[],
+    )?;
+    let mut marked: Vec<(Reservation, ReservationId)> = Vec::new();
+    let mut checked = Vec::new();
+    for row in fresh {
+        let Some(print) = Fingerprint::stored(&row.fingerprint_json)? else { continue };
+        let relatives = relatives(tx, &row, &print)?;
+        let earlier = relatives.first().filter(|first| first.key() < row.key());
+        let mut done = true;
+        if let Some(predecessor) = earlier {
+            done = fail_if_copy(tx, &row, &predecessor.id, &mut marked)?;
         }
-        index.add(Entry { id: row.id, hotkey: row.hotkey, fingerprint });
-    }
-    drop(rows);
-    drop(statement);
-    let mut marked = Vec::new();
-    for (id, predecessor) in copies {
-        if tx.fenced(&id).is_ok() {
-            fail_copy(tx, &id, &format!("copy_of:{predecessor}"))?;
-            marked.push((id, predecessor));
+        for later in relatives.iter().filter(|other| other.key() > row.key()) {
+            if !fail_if_copy(tx, later, &row.id, &mut marked)? {
+                recheck(tx, &later.id)?;
+            }
+        }
+        if done {
+            checked.push(row.id);
         }
     }
-    Ok(marked)
+    let mut statement =
+        tx.conn.prepare_cached("UPDATE cacheon_rs_copy_rows SET checked=1 WHERE reservation_id=?1")?;
+    for id in checked {
+        statement.execute([id.to_string()])?;
+    }
+    marked.sort_by(|(a, _), (b, _)| a.key().cmp(&b.key()));
+    Ok(marked.into_iter().map(|(row, predecessor)| (row.id, predecessor)).collect())
+}
+
+/// Fails `row` as a copy, if its status still admits it; `false` when a lease holds it.
+fn fail_if_copy(
+    tx: &Tx<'_>,
+    row: &Reservation,
+    predecessor: &ReservationId,
+    marked: &mut Vec<(Reservation, ReservationId)>,
+) -> Result<bool> {
+    // The row may have been marked a moment ago, by way of another relative.
+    let row = tx.reservation(&row.id)?;
+    if !row.status.copyable() {
+        return Ok(true);
+    }
+    if tx.fenced(&row.id).is_err() {
+        return Ok(false);
+    }
+    fail_copy(tx, &row.id, &format!("copy_of:{predecessor}"))?;
+    marked.push((row, *predecessor));
+    Ok(true)
 }
 
 /// Fails a row as a copy of a named reference of the validator.

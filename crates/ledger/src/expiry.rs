@@ -1,5 +1,6 @@
 //! Expiry by finalized blocks, and its undoing after a validator's downtime (spec 30 §5.5, §5.9).
 
+use crate::copies;
 use crate::error::{Refused, Result};
 use crate::row::{ReservationId, check_reason, signed};
 use crate::schema::SCHEMA3_HOLD;
@@ -12,28 +13,36 @@ use std::collections::BTreeSet;
 /// The reason of the automatic sweep.
 pub const AUTOMATIC: &str = "finalized_block_sla_expired";
 
+/// Rows that the sweep may end; `?2` is the schema-3 hold.
+const EXPIRABLE: &str = "status IN ('deferred','reserved','transport_retry','published','promoted',
+        'reproduction_pending','held','no_decision')
+    AND reason<>?2
+    AND NOT EXISTS (SELECT 1 FROM evaluation_lease_members AS m
+                     WHERE m.reservation_id=reservations.reservation_id AND m.active=1)";
+
 /// Expires every stale row at head `head`; returns their ids in finalized order.
 pub(crate) fn sweep(tx: &Tx<'_>, head: u64) -> Result<Vec<ReservationId>> {
     let Some(threshold) = head.checked_sub(tx.core.policy.expiry_blocks) else { return Ok(Vec::new()) };
     integrity(tx, head)?;
-    let stale = tx.select(
-        "WHERE status IN ('deferred','reserved','transport_retry','published','promoted','reproduction_pending',
-                'held','no_decision')
-           AND reason<>?2
-           AND NOT EXISTS (SELECT 1 FROM evaluation_lease_members AS m
-                            WHERE m.reservation_id=reservations.reservation_id AND m.active=1)
-           AND (
-                (COALESCE((SELECT reset_block FROM reservation_sla_resets AS s
-                            WHERE s.reservation_id=reservations.reservation_id), block)<=?1
-                  AND NOT EXISTS (SELECT 1 FROM settlement_qualifications AS q
-                                   WHERE q.reservation_id=reservations.reservation_id))
-             OR EXISTS (SELECT 1 FROM settlement_qualifications AS q
-                         WHERE q.reservation_id=reservations.reservation_id AND q.reproduction_index=0
-                           AND q.retained_block>0 AND q.retained_block<=?1)
-           )
-         ORDER BY block, event_index, event_subindex, hotkey, content_hash",
+    // A reset only makes the clock later, so the arrival block is a sound and indexed bound for both clocks.
+    let mut stale = tx.select(
+        &format!(
+            "WHERE {EXPIRABLE} AND block<=?1
+               AND COALESCE((SELECT reset_block FROM reservation_sla_resets AS s
+                              WHERE s.reservation_id=reservations.reservation_id), block)<=?1
+               AND NOT EXISTS (SELECT 1 FROM settlement_qualifications AS q
+                                WHERE q.reservation_id=reservations.reservation_id)"
+        ),
         params![signed(threshold), SCHEMA3_HOLD],
     )?;
+    stale.extend(tx.select(
+        &format!(
+            "WHERE {EXPIRABLE} AND reservation_id IN (SELECT reservation_id FROM settlement_qualifications
+                WHERE reproduction_index=0 AND retained_block>0 AND retained_block<=?1)"
+        ),
+        params![signed(threshold), SCHEMA3_HOLD],
+    )?);
+    stale.sort_by(|a, b| a.key().cmp(&b.key()));
     for row in &stale {
         tx.update(&row.id, "status='expired', decision='NO_DECISION', reason=?2", params![AUTOMATIC])?;
     }
@@ -151,6 +160,7 @@ fn requeue_one(
          qualification_authority_digest='', qualification_authority_json='', qualification_evidence_digest=''{clear}"
     );
     tx.update(id, &set, params![status.as_str(), reason])?;
+    copies::recheck(tx, id)?;
     Ok(status)
 }
 

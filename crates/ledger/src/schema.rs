@@ -33,6 +33,21 @@ CREATE TABLE IF NOT EXISTS cacheon_rs_meta (
 CREATE INDEX IF NOT EXISTS cacheon_rs_reservations_hotkey ON reservations(hotkey, admission_epoch);
 CREATE INDEX IF NOT EXISTS cacheon_rs_reservations_content ON reservations(content_hash);
 CREATE INDEX IF NOT EXISTS cacheon_rs_reservations_target ON reservations(admission_epoch, target_id);
+CREATE INDEX IF NOT EXISTS cacheon_rs_reservations_clock ON reservations(status, block);
+CREATE INDEX IF NOT EXISTS cacheon_rs_reservations_fingerprinted ON reservations(reservation_id)
+    WHERE delta_fingerprint_json<>'';
+CREATE TABLE IF NOT EXISTS cacheon_rs_copy_rows (
+    reservation_id TEXT PRIMARY KEY REFERENCES reservations(reservation_id),
+    fragments INTEGER NOT NULL CHECK(fragments>=0),
+    checked INTEGER NOT NULL DEFAULT 0 CHECK(checked IN (0,1))
+) STRICT;
+CREATE INDEX IF NOT EXISTS cacheon_rs_copy_unchecked ON cacheon_rs_copy_rows(reservation_id) WHERE checked=0;
+CREATE TABLE IF NOT EXISTS cacheon_rs_copy_index (
+    kind TEXT NOT NULL CHECK(kind IN ('exact','normal','fragment')),
+    digest TEXT NOT NULL,
+    reservation_id TEXT NOT NULL REFERENCES reservations(reservation_id),
+    PRIMARY KEY(kind, digest, reservation_id)
+) STRICT, WITHOUT ROWID;
 ";
 
 /// Prefix of every table and index of ours.

@@ -3,7 +3,7 @@
 use crate::error::{LedgerError, Result};
 use crate::fence::Fence;
 use crate::policy::{IntakePolicy, Scope};
-use crate::{restart, schema};
+use crate::{copies, restart, schema};
 use cacheon_evidence::Steps;
 use cacheon_evidence::fs::{Dir, FsError, Lock};
 use rusqlite::{Connection, OpenFlags};
@@ -107,6 +107,7 @@ impl Ledger {
         ledger.transaction("ledger.open.written", "ledger.open.committed", |tx| {
             schema::ensure(tx.conn, &tx.core.scope, tx.core.recovery)?;
             schema::migrate(tx.conn)?;
+            copies::index_missing(tx)?;
             restart::repair(tx)
         })?;
         Ok(ledger)

@@ -1,6 +1,7 @@
 //! Fetching, failing, publishing, holding and releasing (spec 30 §5.6).
 
 use crate::admission;
+use crate::copies;
 use crate::error::{Refused, Result};
 use crate::fingerprint::Fingerprint;
 use crate::row::{ORDER, ReservationId, check_reason, signed};
@@ -121,6 +122,7 @@ pub(crate) fn mark_published(
             root
         ],
     )?;
+    copies::index(tx, id, fingerprint)?;
     Ok(status)
 }
 
