@@ -162,7 +162,10 @@ mod tests {
         fs::create_dir(&root).unwrap();
         let source = bundle(folder.path());
         std::os::unix::fs::symlink("/etc/passwd", source.join("src/link.c")).unwrap();
-        assert!(matches!(publish(&root, &source), Err(PublishError::NotRegular(_) | PublishError::Bundle(_))));
+        assert!(matches!(
+            publish(&root, &source),
+            Err(PublishError::NotRegular(_) | PublishError::Bundle(_))
+        ));
         assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
     }
 
