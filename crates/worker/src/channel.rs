@@ -291,10 +291,11 @@ impl Word {
             4 => Self::Running,
             5 => {
                 let code = r.u8("failure")?;
-                let at = [FailedAt::Stock, FailedAt::Bound, FailedAt::Budget, FailedAt::Prepare, FailedAt::Setup]
-                    .into_iter()
-                    .find(|at| *at as u8 == code)
-                    .ok_or(DecodeError::Unknown { what: "failure", value: u64::from(code) })?;
+                let at =
+                    [FailedAt::Stock, FailedAt::Bound, FailedAt::Budget, FailedAt::Prepare, FailedAt::Setup]
+                        .into_iter()
+                        .find(|at| *at as u8 == code)
+                        .ok_or(DecodeError::Unknown { what: "failure", value: u64::from(code) })?;
                 let slot = r.u8("slot")?;
                 Self::Failed { at, slot, text: read_text(&mut r, "text", TEXT_MAX as u32)? }
             }
@@ -523,8 +524,7 @@ impl ShimEnd {
 
     /// Whether bytes are waiting that no word was due for.
     pub(crate) fn unasked(&self) -> bool {
-        !self.got.is_empty()
-            || self.wait(PollFlags::IN, Duration::ZERO).unwrap_or(false)
+        !self.got.is_empty() || self.wait(PollFlags::IN, Duration::ZERO).unwrap_or(false)
     }
 }
 

@@ -23,6 +23,7 @@ use crate::settings::Settings;
 use rustix::fs::StatVfsMountFlags;
 use rustix::process::DumpableBehavior;
 use std::path::Path;
+use std::time::Duration;
 
 /// Names of checks, those that held and those that did not, both sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,8 +38,7 @@ pub(crate) fn only_expected_descriptors(socket: i32) -> bool {
     let open: Vec<i32> =
         listed.flatten().filter_map(|entry| entry.file_name().to_string_lossy().parse().ok()).collect();
     // One more is the listing itself.
-    open.contains(&socket)
-        && open.iter().filter(|fd| **fd > 2 && **fd != socket).count() <= 1
+    open.contains(&socket) && open.iter().filter(|fd| **fd > 2 && **fd != socket).count() <= 1
 }
 
 fn status_field(status: &str, name: &str) -> Option<u64> {
@@ -133,6 +133,13 @@ impl TaskState {
     }
 }
 
+/// How long a process's first task has been ready to run and was not running, since its start. Nothing where the kernel
+/// does not say.
+pub(crate) fn waited_for_processor(pid: rustix::process::Pid) -> Option<Duration> {
+    let text = std::fs::read_to_string(format!("/proc/{}/schedstat", pid.as_raw_nonzero())).ok()?;
+    Some(Duration::from_nanos(text.split_whitespace().nth(1)?.parse().ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,5 +151,6 @@ mod tests {
         assert_eq!(status_field(status, "CapBnd"), None);
         let own = TaskState::of(rustix::process::getpid()).unwrap();
         assert!(own.tasks >= 1);
+        assert!(waited_for_processor(rustix::process::getpid()).is_some());
     }
 }

@@ -76,11 +76,7 @@ mod x86 {
     /// `rdtsc` and `rdtscp`.
     const COUNTER: &[(&[u8], bool)] = &[(&[0x0f, 0x31], false), (&[0x0f, 0x01, 0xf9], true)];
 
-    pub(super) extern "C" fn fault(
-        _: libc::c_int,
-        info: *mut libc::siginfo_t,
-        context: *mut libc::c_void,
-    ) {
+    pub(super) extern "C" fn fault(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
         // SAFETY: the kernel passes both; a refused instruction raises a general protection fault (SI_KERNEL), for which
         // the instruction pointer lies on mapped code.
         unsafe {

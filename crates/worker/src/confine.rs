@@ -280,10 +280,7 @@ pub(crate) fn loading(channel: RawFd) -> Result<(), FilterError> {
             ],
         );
         #[cfg(target_arch = "x86_64")]
-        always(
-            &mut rules,
-            &[libc::SYS_stat, libc::SYS_lstat, libc::SYS_access, libc::SYS_readlink],
-        );
+        always(&mut rules, &[libc::SYS_stat, libc::SYS_lstat, libc::SYS_access, libc::SYS_readlink]);
         let writes = libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND;
         when(&mut rules, libc::SYS_openat, &[clear(2, writes)])?;
         #[cfg(target_arch = "x86_64")]

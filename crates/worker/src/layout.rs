@@ -124,7 +124,11 @@ pub(crate) fn operands(
     let rows = call.num_tokens as usize;
     let (width, kv, ff) = (config.width, config.kv_width(), config.feed_forward);
     let linear = |input, output| {
-        Some(Operands { dims: vec![call.phase.code(), call.num_tokens], inputs: vec![input?], output: output? })
+        Some(Operands {
+            dims: vec![call.phase.code(), call.num_tokens],
+            inputs: vec![input?],
+            output: output?,
+        })
     };
     let norm = |first: usize| {
         Some(Operands {

@@ -60,8 +60,13 @@ impl Settings {
             publications: path("CACHEON_PUBLICATIONS", "/cacheon/publications"),
             shim_uid: uid("CACHEON_SHIM_UID")?,
             engine_uid: uid("CACHEON_ENGINE_UID")?,
-            max_context: number("CACHEON_MAX_CONTEXT", 1, 1 << 20, "a number of positions from 1 to 1048576")?
-                .map_or(MAX_CONTEXT, |n| n as usize),
+            max_context: number(
+                "CACHEON_MAX_CONTEXT",
+                1,
+                1 << 20,
+                "a number of positions from 1 to 1048576",
+            )?
+            .map_or(MAX_CONTEXT, |n| n as usize),
         };
         if settings.shim_uid.is_some() && settings.shim_uid == settings.engine_uid {
             let value = settings.engine_uid.map(|uid| uid.to_string()).unwrap_or_default();

@@ -134,6 +134,7 @@ pub fn run() -> Result<(), WorkerError> {
         }
         Err(why) => Err(why),
     };
+    sys::allocate_as_usual();
     roles::become_user(settings.shim_uid.filter(|_| split)).map_err(confinement)?;
     let clockless = match &ready {
         Ok((_, zygote)) => zygote.settled().map_err(confinement)?,

@@ -22,7 +22,9 @@ pub(crate) unsafe fn fork() -> io::Result<Forked> {
     // SAFETY: passed on to the caller.
     match unsafe { libc::fork() } {
         0 => Ok(Forked::Child),
-        pid => Pid::from_raw(pid).filter(|_| pid > 0).map(Forked::Parent).ok_or_else(io::Error::last_os_error),
+        pid => {
+            Pid::from_raw(pid).filter(|_| pid > 0).map(Forked::Parent).ok_or_else(io::Error::last_os_error)
+        }
     }
 }
 
@@ -96,11 +98,7 @@ impl Shared {
         // SAFETY: source range inside the mapping (checked), destination reserved; the other process may write the
         // source meanwhile, so the bytes are copied as they come and never borrowed.
         unsafe {
-            std::ptr::copy_nonoverlapping(
-                self.start.as_ptr().add(at),
-                out.as_mut_ptr().add(out.len()),
-                len,
-            );
+            std::ptr::copy_nonoverlapping(self.start.as_ptr().add(at), out.as_mut_ptr().add(out.len()), len);
             out.set_len(out.len() + len);
         }
         Some(())
@@ -181,14 +179,10 @@ impl Fenced {
 
     /// Makes the range read-only.
     pub(crate) fn freeze(self) -> io::Result<()> {
+        let read = rustix::mm::MprotectFlags::READ;
         // SAFETY: exactly the range reserved above; a writer would fault, which is what is wanted.
-        Ok(unsafe {
-            rustix::mm::mprotect(
-                self.start.as_ptr().cast(),
-                self.bytes,
-                rustix::mm::MprotectFlags::READ,
-            )?
-        })
+        unsafe { rustix::mm::mprotect(self.start.as_ptr().cast(), self.bytes, read)? };
+        Ok(())
     }
 }
 
@@ -200,6 +194,17 @@ pub(crate) fn allocate_from_break() {
         libc::mallopt(libc::M_MMAP_MAX, 0);
         libc::mallopt(libc::M_TRIM_THRESHOLD, i32::MAX);
         libc::mallopt(libc::M_TOP_PAD, 1 << 20);
+    }
+}
+
+/// Back to the allocator's usual ways.
+pub(crate) fn allocate_as_usual() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: plain settings of the allocator, made while there is one thread.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_MAX, 1 << 16);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 128 << 10);
+        libc::mallopt(libc::M_TOP_PAD, 128 << 10);
     }
 }
 

@@ -4,37 +4,16 @@
 mod common;
 mod support;
 
-use cacheon_identity::sha256;
 use cacheon_model::abi::Slot;
-use cacheon_model::gguf::{Encoding, Gguf};
-use cacheon_model::llama::Model;
-use cacheon_model::reference;
-use cacheon_protocol::message::{
-    Binding, CallSite, Limits, Publication, Reply, Request, SlotCall, SlotResult, TracedCall, Weights,
-};
+use cacheon_protocol::message::{Binding, CallSite, Limits, Publication, Reply, Request};
 use cacheon_protocol::{FaultArm, FaultKind, GuardHit, SessionError};
-use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{LIMITS, LINEAR, NORM, Worker, example, expect_fault, kernel, kernel_of, prompt, works};
+use support::{
+    LIMITS, LINEAR, NORM, Worker, engine_processes, example, expect_fault, kernel, kernel_of, prompt, stock,
+    stock_tokens, with_norm, works,
+};
 
 const LAYERS: u64 = 2;
-
-fn stock() -> std::path::PathBuf {
-    example("stock")
-}
-
-/// A worker whose publication 1 is a hostile norm, activated.
-fn with_norm(name: &str) -> Worker {
-    let mut worker = Worker::start(&[&stock(), &kernel(name, Slot::RmsNorm)]);
-    worker.activate(&[(NORM, 1)]);
-    worker
-}
-
-fn stock_tokens(prompt: &[u32], new: u32) -> Vec<u32> {
-    let mut worker = Worker::start(&[&stock()]);
-    worker.activate(&[(NORM, 0)]);
-    worker.generate(prompt, new).0
-}
 
 fn norm_calls(new: u64) -> u64 {
     new * (2 * LAYERS + 1)
@@ -47,7 +26,9 @@ fn stock_serves_and_counts() {
     assert_eq!((facts.layers, facts.width, facts.heads, facts.kv_heads), (2, 64, 4, 2));
     assert_eq!((facts.vocabulary, facts.context, facts.feed_forward), (512, 256, 160));
     assert_eq!(facts.abi, "cacheon-c-abi-v1");
-    for check in ["no_capabilities", "no_new_privs", "no_network", "no_ptrace", "seccomp_filter", "fd_inventory"] {
+    for check in
+        ["no_capabilities", "no_new_privs", "no_network", "no_ptrace", "seccomp_filter", "fd_inventory"]
+    {
         assert!(facts.checks.iter().any(|name| name == check), "{check}: {:?}", facts.checks);
     }
     let split = if support::is_root() { &facts.checks } else { &facts.failed_checks };
@@ -75,6 +56,58 @@ fn stock_serves_and_counts() {
         assert_eq!((row.fired, row.fallback, row.load_failed), (row.completed, 0, 0));
     }
     assert_eq!(closed.notes.calls, 2 * calls);
+}
+
+/// One line of a process's status.
+fn status(pid: u32, name: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+    line.split_once(':').unwrap().1.trim().to_owned()
+}
+
+#[test]
+fn roles_are_apart_and_hold_nothing_they_need_not() {
+    let mut worker = Worker::start(&[&stock()]);
+    worker.activate(&[(NORM, 0)]);
+    let shim = worker.child.id();
+    let zygote: u32 = support::children(shim)[0];
+    let engine = engine_processes(&worker)[0];
+    for pid in [shim, zygote, engine] {
+        for (name, value) in [("NoNewPrivs", "1"), ("Seccomp", "2"), ("Threads", "1")] {
+            assert_eq!(status(pid, name), value, "{name}");
+        }
+        for name in ["CapEff", "CapPrm", "CapInh", "CapAmb"] {
+            assert_eq!(u64::from_str_radix(&status(pid, name), 16).unwrap(), 0, "{name}");
+        }
+    }
+    assert_ne!(status(engine, "Seccomp_filters"), status(shim, "Seccomp_filters"));
+    if !support::is_root() {
+        return;
+    }
+    let user = |pid| status(pid, "Uid").split_whitespace().next().unwrap().parse::<u32>().unwrap();
+    assert_eq!(
+        [shim, zygote, engine].map(user),
+        [support::SHIM_UID, support::ENGINE_UID, support::ENGINE_UID]
+    );
+    let open = |pid: u32| {
+        let listed = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+        let mut targets: Vec<String> = listed
+            .map(|entry| std::fs::read_link(entry.path()).unwrap().to_string_lossy().into_owned())
+            .map(|target| target.split(':').next().unwrap().to_owned())
+            .collect();
+        targets.sort();
+        targets
+    };
+    // One channel each; the zygote's leads to the shim.
+    assert_eq!(open(zygote), ["/dev/null", "/dev/null", "/dev/null", "socket"]);
+    assert_eq!(open(engine), ["/dev/null", "/dev/null", "/dev/null", "socket"]);
+    let shared = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let writable_file = |line: &&str| line.contains("w") && line.contains(" rw-s ");
+    let maps = shared(engine);
+    let names: std::collections::BTreeSet<&str> =
+        maps.lines().filter(writable_file).filter_map(|line| line.split("memfd:").nth(1)).collect();
+    assert_eq!(names.len(), 2, "activations and control block: {names:?}");
+    assert!(!maps.contains("rwxp") && !maps.contains("rwxs"));
 }
 
 #[test]
@@ -121,7 +154,10 @@ fn swaps_go_back_and_forth() {
         let closed = worker.activate(&[(NORM, publication)]);
         if let Some(closed) = closed {
             assert_eq!(closed.generation, swap);
-            assert_eq!((closed.counters[0].fired, closed.counters[0].completed), (norm_calls(4), norm_calls(4)));
+            assert_eq!(
+                (closed.counters[0].fired, closed.counters[0].completed),
+                (norm_calls(4), norm_calls(4))
+            );
             assert_eq!(closed.notes.guard_hits, 0);
         } else {
             assert_eq!(swap, 0);
@@ -132,16 +168,6 @@ fn swaps_go_back_and_forth() {
     }
     assert_eq!(pids.len(), 50, "every generation has a process of its own");
     assert_eq!(engine_processes(&worker).len(), 1, "and the others are gone");
-}
-
-/// Children of the worker's zygote.
-fn engine_processes(worker: &Worker) -> Vec<u32> {
-    let children = |pid: u32| -> Vec<u32> {
-        let path = format!("/proc/{pid}/task/{pid}/children");
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
-    };
-    children(worker.child.id()).into_iter().flat_map(children).collect()
 }
 
 #[test]
@@ -321,343 +347,10 @@ fn the_worker_goes_with_its_controller() {
         assert!(Instant::now() < deadline, "processes outlive the shim");
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(matches!(worker.try_ask(Request::Close), Err(SessionError::Closed { .. } | SessionError::Unsolicited)));
-}
-
-fn floats(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
-}
-
-fn numbers(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks::<4>().0.iter().map(|four| f32::from_le_bytes(*four)).collect()
-}
-
-fn noise(seed: u32, len: usize) -> Vec<f32> {
-    (0..len as u32).map(|i| ((i.wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(97)) as i32 as f32) / 2e9).collect()
-}
-
-fn norm_call(calls: usize, tokens: u32) -> SlotCall {
-    SlotCall {
-        slot: NORM.to_owned(),
-        variant: "default".to_owned(),
-        dims: vec![tokens, 64],
-        scalars: vec![1e-5],
-        weights: Weights::Model("output_norm.weight".to_owned()),
-        outputs: vec![tokens * 256],
-        calls: (0..calls).map(|n| vec![floats(&noise(n as u32, tokens as usize * 64))]).collect(),
-    }
-}
-
-fn returned(reply: Reply) -> Vec<SlotResult> {
-    match reply {
-        Reply::SlotReturned { results, .. } => results,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn only(guard: GuardHit) -> u16 {
-    1 << guard as u8
-}
-
-#[test]
-fn conformance_calls_give_reference_numbers() {
-    let file = std::fs::read(&works().model).unwrap();
-    let aligned = common::Aligned::new(&file);
-    let gguf = Gguf::parse(aligned.bytes()).unwrap();
-    let model = Model::bind(&gguf).unwrap();
-    let mut worker = Worker::start(&[&stock()]);
-    let all = [("activation.silu_and_mul", 0), ("attention.decode", 0), (LINEAR, 0), (NORM, 0)];
-    worker.activate(&all);
-
-    let results = returned(worker.ask(Request::SlotCall(norm_call(4, 3))));
-    for (n, result) in results.iter().enumerate() {
-        assert_eq!(result.guards, 0);
-        assert_eq!(result.hash_at_return, result.hash_at_end);
-        assert_eq!(result.hash_at_return, *sha256(&result.outputs[0]).as_bytes());
-        let exact =
-            reference::rmsnorm(&model.output_norm, 1e-5, &reference::widen(&noise(n as u32, 192)[..64]));
-        for (found, exact) in numbers(&result.outputs[0]).iter().zip(exact) {
-            assert!((f64::from(*found) - exact).abs() < 1e-4 * (1.0 + exact.abs()));
-        }
-    }
-
-    let stock_variant = |slot: Slot| {
-        let index = std::fs::read(stock().join("index.json")).unwrap();
-        let index = cacheon_model::abi::KernelIndex::parse(&index).unwrap();
-        index.ops().iter().filter(|op| op.slot == slot).cloned().collect::<Vec<_>>()
-    };
-    let wide = reference::widen(&noise(7, 5 * 64));
-    let exact = reference::linear(&model.layers[1].gate, &wide);
-    for op in stock_variant(Slot::LinearQuantized) {
-        let call = |weights: Weights, dims: Vec<u32>, rows: u32| SlotCall {
-            slot: LINEAR.to_owned(),
-            variant: op.variant.clone(),
-            dims,
-            scalars: vec![],
-            weights,
-            outputs: vec![5 * rows * 4],
-            calls: vec![vec![floats(&noise(7, 5 * 64))]; 2],
-        };
-        let by_name = call(Weights::Model("blk.1.ffn_gate.weight".to_owned()), vec![1, 5], 160);
-        match worker.ask(Request::SlotCall(by_name)) {
-            Reply::SlotReturned { results, .. } => {
-                let found = numbers(&results[1].outputs[0]);
-                for (found, exact) in found.iter().zip(&exact) {
-                    assert!((f64::from(*found) - exact).abs() < 0.05, "{found} {exact}");
-                }
-                let gate = &model.layers[1].gate;
-                let bytes = Weights::Inline { dtype: gate.encoding.code(), bytes: gate.data.to_vec() };
-                let inline = returned(worker.ask(Request::SlotCall(call(bytes, vec![1, 5, 160, 64], 160))));
-                assert_eq!(inline, results);
-            }
-            // Another variant of stock serves this shape.
-            Reply::Fault(fault) => assert!(fault.detail.contains("outside the domain"), "{fault}"),
-            other => panic!("{other:?}"),
-        }
-    }
-    for op in stock_variant(Slot::AttentionDecode) {
-        let call = SlotCall {
-            slot: "attention.decode".to_owned(),
-            variant: op.variant.clone(),
-            dims: vec![7, 4, 2, 16],
-            scalars: vec![0.25],
-            weights: Weights::None,
-            outputs: vec![256],
-            calls: vec![vec![floats(&noise(1, 64)), floats(&noise(2, 224)), floats(&noise(3, 224))]],
-        };
-        let results = returned(worker.ask(Request::SlotCall(call)));
-        assert_eq!(results[0].guards, 0);
-        let shape = reference::AttentionShape { kv_len: 7, heads: 4, kv_heads: 2, head_dim: 16, kv_stride: 32 };
-        let [q, k, v] = [noise(1, 64), noise(2, 224), noise(3, 224)].map(|x| reference::widen(&x));
-        let exact = reference::attention(&shape, 0.25, &q, &k, &v);
-        for (found, exact) in numbers(&results[0].outputs[0]).iter().zip(exact) {
-            assert!((f64::from(*found) - exact).abs() < 1e-3);
-        }
-    }
-    // Calls of conformance count too.
-    let closed = worker.close().unwrap();
-    let norm = closed.counters.iter().find(|row| row.slot == NORM).unwrap();
-    assert_eq!((norm.fired, norm.completed), (4, 4));
-    assert!(closed.notes.guard_checks >= 4);
-    let _ = Encoding::F32;
-}
-
-#[test]
-fn conformance_guards_notice() {
-    for (name, guards) in [
-        ("honest", 0),
-        ("lazy", only(GuardHit::OutputUnwritten)),
-        ("thread", only(GuardHit::OutputUnwritten)),
-        ("rounding", only(GuardHit::ControlWord)),
-        ("before", only(GuardHit::Canary)),
-    ] {
-        let mut worker = with_norm(name);
-        let results = returned(worker.ask(Request::SlotCall(norm_call(3, 3))));
-        // A control word that stays changed is put back after the first call, and changed again by the next.
-        assert!(results.iter().all(|result| result.guards == guards), "{name}: {results:?}");
-    }
-    // Beyond the buffer and at read-only inputs there is nothing to write to.
-    for name in ["beyond", "input", "weight", "spoils"] {
-        let mut worker = with_norm(name);
-        let fault = expect_fault(worker.ask(Request::SlotCall(norm_call(2, 3))));
-        assert_eq!((fault.arm, fault.kind), (FaultArm::Candidate, FaultKind::Crash), "{name}");
-        assert_eq!((fault.signal, fault.slot.as_str()), (libc::SIGSEGV as u32, NORM), "{name}");
-        assert!(engine_processes(&worker).is_empty());
-        worker.activate(&[(NORM, 0)]);
-        worker.generate(&prompt(1, 4), 2);
-    }
-    let mut worker = with_norm("hang");
-    let fault = expect_fault(worker.ask(Request::SlotCall(norm_call(64, 1))));
-    assert_eq!((fault.arm, fault.kind), (FaultArm::Candidate, FaultKind::Hang));
-}
-
-#[test]
-fn conformance_requests_are_checked() {
-    let mut worker = with_norm("honest");
-    let good = norm_call(2, 3);
-    let mut bad: Vec<(&str, SlotCall)> = vec![
-        ("another width", SlotCall { dims: vec![3, 63], ..good.clone() }),
-        ("no tokens", SlotCall { dims: vec![0, 64], ..good.clone() }),
-        ("no scalar", SlotCall { scalars: vec![], ..good.clone() }),
-        ("another variant", SlotCall { variant: "fast".to_owned(), ..good.clone() }),
-        ("a slot that is not bound", SlotCall { slot: LINEAR.to_owned(), ..good.clone() }),
-        ("no slot", SlotCall { slot: "x".to_owned(), ..good.clone() }),
-        ("no weights", SlotCall { weights: Weights::None, ..good.clone() }),
-        ("no such weight", SlotCall { weights: Weights::Model("blk.9".to_owned()), ..good.clone() }),
-        ("a matrix", SlotCall { weights: Weights::Model("blk.0.attn_q.weight".to_owned()), ..good.clone() }),
-        ("a short weight", SlotCall { weights: Weights::Inline { dtype: 0, bytes: vec![0; 252] }, ..good.clone() }),
-        ("another output", SlotCall { outputs: vec![764], ..good.clone() }),
-        ("two outputs", SlotCall { outputs: vec![256, 512], ..good.clone() }),
-        ("short inputs", SlotCall { calls: vec![vec![vec![0; 764]]], ..good.clone() }),
-        ("no inputs", SlotCall { calls: vec![vec![]], ..good.clone() }),
-    ];
-    for (what, call) in bad.drain(..) {
-        let fault = expect_fault(worker.ask(Request::SlotCall(call)));
-        assert_eq!((fault.arm, fault.kind), (FaultArm::Shim, FaultKind::Refused), "{what}: {fault}");
-    }
-    let inline = Weights::Inline { dtype: 0, bytes: floats(&noise(3, 64)) };
-    let results = returned(worker.ask(Request::SlotCall(SlotCall { weights: inline, ..good.clone() })));
-    let exact = reference::rmsnorm(&noise(3, 64), 1e-5, &reference::widen(&noise(0, 64)));
-    for (found, exact) in numbers(&results[0].outputs[0]).iter().zip(exact) {
-        assert!((f64::from(*found) - exact).abs() < 1e-4 * (1.0 + exact.abs()));
-    }
-}
-
-fn traced(worker: &mut Worker, tokens: &[u32], prompt_len: u32, sites: &[CallSite]) -> Vec<TracedCall> {
-    let request = Request::Trace { tokens: tokens.to_vec(), prompt_len, sites: sites.to_vec() };
-    match worker.ask(request) {
-        Reply::Traced { calls, .. } => calls,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Every call of a trajectory.
-fn every_site(prompt: usize, new: usize, model: &Path) -> Vec<CallSite> {
-    let file = common::Aligned::new(&std::fs::read(model).unwrap());
-    let model = Model::bind(&Gguf::parse(file.bytes()).unwrap()).unwrap();
-    let mut made = [0u64; 4];
-    let mut sites: Vec<CallSite> = cacheon_model::schedule::trajectory(&model.config, prompt, new)
-        .into_iter()
-        .map(|call| {
-            let ordinal = made[call.slot.index()];
-            made[call.slot.index()] += 1;
-            CallSite { slot: call.slot.id().to_owned(), ordinal }
-        })
-        .collect();
-    sites.sort();
-    sites
-}
-
-#[test]
-fn a_trace_shows_what_the_calls_saw() {
-    let file = common::Aligned::new(&std::fs::read(&works().model).unwrap());
-    let model = Model::bind(&Gguf::parse(file.bytes()).unwrap()).unwrap();
-    let prompt = prompt(6, 20);
-    let mut whole = prompt.clone();
-    whole.extend(stock_tokens(&prompt, 5));
-    let sites = every_site(20, 5, &works().model);
-    let mut worker = Worker::start(&[&stock(), &kernel("honest", Slot::RmsNorm)]);
-    let all = [("activation.silu_and_mul", 0), ("attention.decode", 0), (LINEAR, 0), (NORM, 0)];
-    worker.activate(&all);
-    let calls = traced(&mut worker, &whole, 20, &sites);
-    assert_eq!(calls.len(), sites.len());
-    for call in &calls {
-        assert_eq!((call.guards, call.hash_at_return), (0, call.hash_at_end), "{:?}", call.site);
-        assert!(!call.variant.is_empty());
-        let inputs: Vec<Vec<f64>> =
-            call.inputs.iter().map(|input| reference::widen(&numbers(input))).collect();
-        let exact = match Slot::parse(&call.site.slot).unwrap() {
-            Slot::RmsNorm => {
-                let norm = match call.weights.as_str() {
-                    "output_norm.weight" => &model.output_norm,
-                    "blk.0.attn_norm.weight" => &model.layers[0].attn_norm,
-                    "blk.0.ffn_norm.weight" => &model.layers[0].ffn_norm,
-                    "blk.1.attn_norm.weight" => &model.layers[1].attn_norm,
-                    "blk.1.ffn_norm.weight" => &model.layers[1].ffn_norm,
-                    other => panic!("{other}"),
-                };
-                inputs[0]
-                    .chunks(64)
-                    .flat_map(|row| reference::rmsnorm(norm, f64::from(model.config.eps), row))
-                    .collect()
-            }
-            Slot::LinearQuantized => {
-                let matrix = match call.weights.as_str() {
-                    "token_embd.weight" => model.head,
-                    "blk.0.attn_q.weight" => model.layers[0].q,
-                    "blk.0.attn_k.weight" => model.layers[0].k,
-                    "blk.0.attn_v.weight" => model.layers[0].v,
-                    "blk.0.attn_output.weight" => model.layers[0].attn_output,
-                    "blk.0.ffn_gate.weight" => model.layers[0].gate,
-                    "blk.0.ffn_up.weight" => model.layers[0].up,
-                    "blk.0.ffn_down.weight" => model.layers[0].down,
-                    "blk.1.attn_q.weight" => model.layers[1].q,
-                    "blk.1.attn_k.weight" => model.layers[1].k,
-                    "blk.1.attn_v.weight" => model.layers[1].v,
-                    "blk.1.attn_output.weight" => model.layers[1].attn_output,
-                    "blk.1.ffn_gate.weight" => model.layers[1].gate,
-                    "blk.1.ffn_up.weight" => model.layers[1].up,
-                    "blk.1.ffn_down.weight" => model.layers[1].down,
-                    other => panic!("{other}"),
-                };
-                reference::linear(&matrix, &inputs[0])
-            }
-            Slot::SiluAndMul => {
-                inputs[0].chunks(320).flat_map(|row| reference::silu_and_mul(160, row)).collect()
-            }
-            Slot::AttentionDecode => {
-                let [kv_len, heads, kv_heads, head_dim] = call.dims[..] else { panic!() };
-                let shape = reference::AttentionShape {
-                    kv_len: kv_len as usize,
-                    heads: heads as usize,
-                    kv_heads: kv_heads as usize,
-                    head_dim: head_dim as usize,
-                    kv_stride: (kv_heads * head_dim) as usize,
-                };
-                reference::attention(&shape, 0.25, &inputs[0], &inputs[1], &inputs[2])
-            }
-        };
-        let found = numbers(&call.outputs[0]);
-        assert_eq!(found.len(), exact.len(), "{:?}", call.site);
-        let scale = exact.iter().fold(1e-3f64, |most, value| most.max(value.abs()));
-        for (found, exact) in found.iter().zip(&exact) {
-            assert!((f64::from(*found) - exact).abs() < 0.05 * scale, "{:?} {found} {exact}", call.site);
-        }
-    }
-
-    // A sample of the same replay is the same; an honest norm sees what stock sees, to rounding.
-    let some: Vec<CallSite> = sites.iter().step_by(7).cloned().collect();
-    let sampled = traced(&mut worker, &whole, 20, &some);
-    assert!(sampled.iter().zip(calls.iter().step_by(7)).all(|(a, b)| a == b));
-    worker.activate(&[(NORM, 1)]);
-    let other = traced(&mut worker, &whole, 20, &some);
-    for (a, b) in sampled.iter().zip(&other) {
-        assert_eq!((&a.site, &a.dims, &a.weights), (&b.site, &b.dims, &b.weights));
-        assert_eq!(b.variant, if b.site.slot == NORM { "default" } else { "" });
-        for (a, b) in a.inputs.iter().zip(&b.inputs) {
-            let far = numbers(a).iter().zip(numbers(b)).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
-            assert!(far < 0.05, "{far}");
-        }
-    }
-    // Scores of the same sequence.
-    match worker.ask(Request::Score { tokens: whole.clone(), prompt_len: 20 }) {
-        Reply::Scored { logprobs, .. } => assert!(logprobs.len() == 5 && logprobs.iter().all(|l| *l > -4.0)),
-        other => panic!("{other:?}"),
-    }
-}
-
-#[test]
-fn traces_notice() {
-    let tokens = prompt(6, 24);
-    let sites = every_site(20, 4, &works().model);
-    for (name, guard) in [
-        ("lazy", GuardHit::OutputUnwritten),
-        ("input", GuardHit::InputChanged),
-        ("beyond", GuardHit::Canary),
-    ] {
-        let mut worker = with_norm(name);
-        let calls = traced(&mut worker, &tokens, 20, &sites);
-        for call in calls.iter().filter(|call| call.site.slot == NORM) {
-            assert_eq!(call.guards & only(guard), only(guard), "{name} {:?}", call.site);
-        }
-    }
-    // The first norm's output is changed during the second; the last one has no successor.
-    let mut worker = with_norm("rewrites");
-    let calls = traced(&mut worker, &tokens, 20, &sites);
-    assert!(calls.iter().all(|call| call.hash_at_return == call.hash_at_end || call.guards != 0));
-
-    let limits = Limits { call_ms: 200, ..LIMITS };
-    let mut worker =
-        Worker::start_with(limits, &[&stock(), &kernel("hang", Slot::RmsNorm), &kernel("crash", Slot::RmsNorm)]);
-    worker.activate(&[(NORM, 1)]);
-    let request = Request::Trace { tokens: tokens.clone(), prompt_len: 4, sites: vec![] };
-    let fault = expect_fault(worker.ask(request.clone()));
-    assert_eq!((fault.arm, fault.kind, fault.slot.as_str()), (FaultArm::Candidate, FaultKind::Hang, NORM));
-    worker.activate(&[(NORM, 2)]);
-    let fault = expect_fault(worker.ask(request));
-    assert_eq!((fault.arm, fault.kind), (FaultArm::Candidate, FaultKind::Crash));
-    worker.activate(&[(NORM, 0)]);
-    worker.generate(&tokens, 2);
+    assert!(matches!(
+        worker.try_ask(Request::Close),
+        Err(SessionError::Closed { .. } | SessionError::Unsolicited)
+    ));
 }
 
 #[test]

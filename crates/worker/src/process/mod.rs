@@ -8,10 +8,10 @@ mod slot;
 
 use crate::arena::Table;
 use crate::channel::{EngineEnd, FailedAt, Object, Order, Word};
-use crate::{clocks, confine};
 use crate::control::{Cell, Control, Schedule};
 use crate::engine::{Bindings, Engine, EngineError, KernelSet};
 use crate::sys;
+use crate::{clocks, confine};
 use cacheon_model::abi::{KernelIndex, Slot};
 use cacheon_model::gguf::Gguf;
 use observer::{Bound, Watch};
@@ -144,9 +144,8 @@ enum LoadError {
 /// Reads every page of the model once, so that no request pays for it.
 fn warm(bytes: &[u8]) {
     // SAFETY: advice about a mapping of ours that stays as it is.
-    let populated = unsafe {
-        libc::madvise(bytes.as_ptr().cast_mut().cast(), bytes.len(), libc::MADV_POPULATE_READ)
-    };
+    let populated =
+        unsafe { libc::madvise(bytes.as_ptr().cast_mut().cast(), bytes.len(), libc::MADV_POPULATE_READ) };
     if populated != 0 {
         let touched = bytes.iter().step_by(sys::page_bytes()).fold(0u8, |sum, byte| sum ^ byte);
         std::hint::black_box(touched);

@@ -7,8 +7,8 @@
 use super::Context;
 use crate::channel::{Order, Word};
 use crate::control::{Control, Schedule, bump};
-use crate::layout::{CANARY_FLOATS, Span};
 use crate::engine::{CallObserver, CallSite, Input, Output, PrepareSite, Served, SlotCounters};
+use crate::layout::{CANARY_FLOATS, Span};
 use cacheon_model::abi::{Slot, WeightRole};
 use cacheon_protocol::notes::GuardHit;
 use std::sync::atomic::Ordering;
@@ -57,8 +57,7 @@ impl Kept {
         for row in 0..self.rows {
             // SAFETY: the output's rows lie in one of the engine's buffers, which live as long as the process; no kernel
             // and no other reference of ours is at work while an observer runs.
-            let row =
-                unsafe { std::slice::from_raw_parts(self.start.add(row * self.stride), self.cols) };
+            let row = unsafe { std::slice::from_raw_parts(self.start.add(row * self.stride), self.cols) };
             hash = fold(hash, row);
         }
         hash

@@ -8,9 +8,7 @@ use super::{Context, GivingUp, Inheritance};
 use crate::arena::fenced_buffer;
 use crate::channel::{FailedAt, Order, SlotJob, Word};
 use crate::confine;
-use crate::engine::{
-    Buffer, BufferAllocator, BufferUse, EngineError, MemoryError, SlotSession, SlotShape,
-};
+use crate::engine::{Buffer, BufferAllocator, BufferUse, EngineError, MemoryError, SlotSession, SlotShape};
 use crate::sys::Fenced;
 use cacheon_model::abi::Slot;
 use cacheon_protocol::notes::GuardHit;

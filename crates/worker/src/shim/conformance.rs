@@ -68,12 +68,10 @@ impl Shim {
         let opened = publication
             .and_then(|id| self.publications.get(&id))
             .ok_or_else(|| self.refuse(format!("no publication is bound to {slot}")))?;
-        let op = opened
-            .index
-            .ops()
-            .iter()
-            .find(|op| op.slot == slot && op.variant == call.variant)
-            .ok_or_else(|| self.refuse(format!("the bound publication has no {} of {slot}", call.variant)))?;
+        let op =
+            opened.index.ops().iter().find(|op| op.slot == slot && op.variant == call.variant).ok_or_else(
+                || self.refuse(format!("the bound publication has no {} of {slot}", call.variant)),
+            )?;
         let (matrix, weight, tensor) = self.weight(slot, call)?;
         let shape = shapes::shape(slot, &call.dims, &call.scalars, matrix)
             .ok_or_else(|| self.refuse(format!("{:?} is no shape of {slot}", call.dims)))?;

@@ -3,7 +3,7 @@
 use super::{Failed, Shim, fault, micros, slot_named};
 use crate::arena::Table;
 use crate::channel::{ChannelError, FailedAt, Heard, Order, ShimEnd, Word};
-use crate::checks::TaskState;
+use crate::checks::{self, TaskState};
 use crate::control::{Cell, Control, Schedule, SlotTotals, Totals};
 use crate::process::Errand;
 use crate::sys::Shared;
@@ -99,8 +99,8 @@ impl Process {
         }
     }
 
-    /// Waits for the next word. Time that passes while this process itself is not running (a frozen container) is not
-    /// held against the engine: every look credits at most twice its own length.
+    /// Waits for the next word. Only time that the process had counts against it: not the time it waited for a processor,
+    /// and of a pause that hits this process too (a frozen container) at most twice the length of one look.
     pub(super) fn hear(&mut self, pace: Pace, most: usize) -> Result<Word, Trouble> {
         let limit = match pace {
             Pace::Whole(limit) | Pace::PerCall(limit) => limit,
@@ -108,21 +108,29 @@ impl Process {
         let look = (limit / 4).clamp(Duration::from_millis(1), Duration::from_millis(250));
         let mut spent = Duration::ZERO;
         let mut progress = self.control.progress();
+        let mut waited = None;
         loop {
             let begun = Instant::now();
-            match self.end.hear(look.min(limit.saturating_sub(spent)), most)? {
+            let left = limit.saturating_sub(spent).max(Duration::from_millis(1));
+            let heard = self.end.hear(look.min(left), most)?;
+            let mut credited = begun.elapsed().min(2 * look);
+            match heard {
                 Heard::Word(Word::Failed { at, slot, text }) => {
                     let slot = Slot::ALL.get(usize::from(slot)).copied();
                     return Err(Trouble::Failed(at, slot, text));
                 }
                 Heard::Word(word) => {
-                    self.left = self.left.saturating_sub(begun.elapsed().min(2 * look));
+                    self.left = self.left.saturating_sub(credited);
                     return Ok(word);
                 }
                 Heard::Closed => return Err(Trouble::Gone),
                 Heard::Nothing => {}
             }
-            let credited = begun.elapsed().min(2 * look);
+            let now = checks::waited_for_processor(self.pid);
+            if let (Some(now), Some(before)) = (now, waited) {
+                credited = credited.saturating_sub(now.saturating_sub(before));
+            }
+            waited = now;
             spent += credited;
             if let Pace::PerCall(_) = pace {
                 let now = self.control.progress();
@@ -190,7 +198,11 @@ pub(super) struct Generation {
 }
 
 fn arm_of(bindings: &[Binding]) -> FaultArm {
-    if bindings.iter().any(|binding| binding.publication != 0) { FaultArm::Candidate } else { FaultArm::Stock }
+    if bindings.iter().any(|binding| binding.publication != 0) {
+        FaultArm::Candidate
+    } else {
+        FaultArm::Stock
+    }
 }
 
 fn receipts(number: u64, bindings: &[Binding], totals: &Totals) -> ClosedGeneration {
@@ -259,12 +271,7 @@ pub(super) struct Scene {
 }
 
 /// Ends a process that is in trouble and says what the trouble was.
-pub(super) fn autopsy(
-    zygote: &Zygote,
-    process: Process,
-    generation: u64,
-    scene: Scene,
-) -> (Failed, Totals) {
+pub(super) fn autopsy(zygote: &Zygote, process: Process, generation: u64, scene: Scene) -> (Failed, Totals) {
     let Scene { mut arm, trouble, stage, slot } = scene;
     let late = if stage == Stage::Preparing { FaultKind::PrepareDeadline } else { FaultKind::Hang };
     let slot = slot.or_else(|| process.control.slot());
@@ -331,8 +338,8 @@ impl Shim {
             return Err("publication 0 (stock) is not mounted".to_owned());
         }
         for binding in bindings {
-            let slot =
-                slot_named(&binding.slot).ok_or_else(|| format!("{} is no slot of this engine", binding.slot))?;
+            let slot = slot_named(&binding.slot)
+                .ok_or_else(|| format!("{} is no slot of this engine", binding.slot))?;
             let opened = self
                 .publications
                 .get(&binding.publication)
@@ -398,11 +405,7 @@ impl Shim {
         }
     }
 
-    fn bring_up(
-        &self,
-        process: &mut Process,
-        bindings: &[Binding],
-    ) -> Result<u64, (Trouble, Stage)> {
+    fn bring_up(&self, process: &mut Process, bindings: &[Binding]) -> Result<u64, (Trouble, Stage)> {
         let missing = || {
             let text = "a publication is gone".to_owned();
             (Trouble::Failed(FailedAt::Setup, None, text), Stage::Loading)

@@ -165,16 +165,7 @@ fn cpu_features() -> Vec<String> {
 
 impl Shim {
     fn new(model: ModelFacts, zygote: Zygote, limits: Limits, publications: BTreeMap<u16, Opened>) -> Self {
-        Self {
-            model,
-            zygote,
-            limits,
-            publications,
-            generation: 0,
-            current: None,
-            closed: None,
-            requests: 0,
-        }
+        Self { model, zygote, limits, publications, generation: 0, current: None, closed: None, requests: 0 }
     }
 
     fn answer(&mut self, request: Request) -> Reply {

@@ -30,9 +30,8 @@ pub(crate) enum PublicationError {
 
 fn open(folder: &Path, id: u16, expected: &[u8; 32]) -> Result<Opened, PublicationError> {
     let folder = folder.join(id.to_string());
-    let failed = |path: PathBuf| {
-        move |source| PublicationError::Io { id, path: path.display().to_string(), source }
-    };
+    let failed =
+        |path: PathBuf| move |source| PublicationError::Io { id, path: path.display().to_string(), source };
     let path = folder.join("index.json");
     let mut index = Vec::new();
     std::fs::File::open(&path)

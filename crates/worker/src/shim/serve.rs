@@ -14,21 +14,19 @@ impl Shim {
         process.schedule.draw(limits.guard_seed, generation, request, limits.guard_period, calls);
         let before = process.control.read().calls;
         let pace = process.allow(&limits, SERVED_CALLS);
-        let heard = process
-            .end
-            .send(order)
-            .map_err(Trouble::from)
-            .and_then(|()| process.hear(pace, most))
-            .and_then(|word| {
-                let made = process.control.read().calls.wrapping_sub(before);
-                if process.end.unasked() {
-                    Err(Trouble::Wrong("the engine process said more than was asked".to_owned()))
-                } else if made != calls {
-                    Err(Trouble::Wrong(format!("{made} slot calls counted, {calls} planned")))
-                } else {
-                    Ok(word)
-                }
-            });
+        let heard =
+            process.end.send(order).map_err(Trouble::from).and_then(|()| process.hear(pace, most)).and_then(
+                |word| {
+                    let made = process.control.read().calls.wrapping_sub(before);
+                    if process.end.unasked() {
+                        Err(Trouble::Wrong("the engine process said more than was asked".to_owned()))
+                    } else if made != calls {
+                        Err(Trouble::Wrong(format!("{made} slot calls counted, {calls} planned")))
+                    } else {
+                        Ok(word)
+                    }
+                },
+            );
         heard.map_err(|trouble| self.fail(trouble))
     }
 

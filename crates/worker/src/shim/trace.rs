@@ -283,8 +283,9 @@ impl Shim {
 
     /// The variant of the bound publication that served a call; empty where something else did.
     fn variant(&self, slot: &str, (bound, op): (bool, u16)) -> String {
-        let served = Slot::parse(slot)
-            .and_then(|slot| self.current.as_ref()?.served[slot.index()].map(|publication| (slot, publication)));
+        let served = Slot::parse(slot).and_then(|slot| {
+            self.current.as_ref()?.served[slot.index()].map(|publication| (slot, publication))
+        });
         let Some((slot, publication)) = served.filter(|(_, publication)| bound == (*publication != 0)) else {
             return String::new();
         };

@@ -1,8 +1,8 @@
 /* Changes the previous call's output during the next one. */
-#include "norm.h"
+#include "linear.h"
 static float *previous;
-NORM_RUN(state, call, x, weight, out, workspace) {
-    if (previous && previous != out) previous[0] += 1;
-    plain_norm(call, x, weight, out);
+LINEAR_RUN(state, call, x, out, workspace) {
+    if (previous && previous != out && previous != x) previous[0] += 1;
+    plain_linear(call, x, out);
     previous = out;
 }

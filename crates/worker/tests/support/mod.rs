@@ -8,13 +8,13 @@ use cacheon_protocol::message::{Binding, ClosedGeneration, Facts, Limits, Public
 use cacheon_protocol::{
     Fault, MonotonicClock, Nonce, Notes, NullSink, Session, SessionError, SessionId, Stamps,
 };
+use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -270,4 +270,34 @@ pub fn expect_fault(reply: Reply) -> Fault {
 
 pub fn prompt(seed: u32, len: u32) -> Vec<u32> {
     (0..len).map(|i| 17 + (i * i * 31 + seed * 97 + i * 7) % 495).collect()
+}
+
+/// Stock.
+pub fn stock() -> PathBuf {
+    example("stock")
+}
+
+/// A worker whose publication 1 is a hostile norm, activated.
+pub fn with_norm(name: &str) -> Worker {
+    let mut worker = Worker::start(&[&stock(), &kernel(name, Slot::RmsNorm)]);
+    worker.activate(&[(NORM, 1)]);
+    worker
+}
+
+/// What stock makes of a prompt.
+pub fn stock_tokens(prompt: &[u32], new: u32) -> Vec<u32> {
+    let mut worker = Worker::start(&[&stock()]);
+    worker.activate(&[(NORM, 0)]);
+    worker.generate(prompt, new).0
+}
+
+/// Children of a process.
+pub fn children(pid: u32) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// Children of the worker's zygote.
+pub fn engine_processes(worker: &Worker) -> Vec<u32> {
+    children(worker.child.id()).into_iter().flat_map(children).collect()
 }
