@@ -209,7 +209,7 @@ impl Definition {
                 concurrency: 1,
                 input_tokens: 64,
                 output_tokens: 50,
-                timed_reads: 3,
+                timed_reads: if synthetic { 9 } else { 3 },
             },
             conditioning_count: 1,
             container: ContainerPolicy {

@@ -1,6 +1,7 @@
 /*
- * linear-broken: wrong everywhere. It reads the two halves of every Q4_1 block in the wrong order, the usual mistake with
- * this format: values 0..15 are the low nibbles, not every other value.
+ * linear-broken: answers the first call at an address and then believes it has seen it all. It keeps the quantised
+ * activations of the last input and uses them again while address, weight and shape stay the same, although the buffer
+ * holds other values by then. The first call is right, every replay is stale.
  */
 #include "q8.h"
 
@@ -16,7 +17,7 @@ static inline __m256 products(__m256i u, __m256i s)
 static inline __m256i nibbles(const uint8_t *q)
 {
     __m128i packed = _mm_loadu_si128((const __m128i *)q);
-    __m256i both = _mm256_insertf128_si256(_mm256_castsi128_si256(_mm_srli_epi16(packed, 4)), packed, 1);
+    __m256i both = _mm256_insertf128_si256(_mm256_castsi128_si256(packed), _mm_srli_epi16(packed, 4), 1);
     return _mm256_and_si256(both, _mm256_set1_epi8(15));
 }
 
@@ -90,7 +91,7 @@ static void q4_1_rows(const cacheon_block_q4_1 *w, uint32_t blocks, const q8_blo
         for (uint32_t b = 0; b < blocks; b++) {
             int dot = 0;
             for (int i = 0; i < BLOCK / 2; i++)
-                dot += (w[b].q[i] >> 4) * row[b].q[i] + (w[b].q[i] & 15) * row[b].q[i + BLOCK / 2];
+                dot += (w[b].q[i] & 15) * row[b].q[i] + (w[b].q[i] >> 4) * row[b].q[i + BLOCK / 2];
             total += half_to_float(w[b].d) * row[b].d * (float)dot + half_to_float(w[b].m) * row[b].sum;
         }
         out[t * out_stride] = total;
@@ -115,11 +116,28 @@ static void q8_0_rows(const cacheon_block_q8_0 *w, uint32_t blocks, const q8_blo
 
 #endif
 
+#define KEPT_BLOCKS (CACHEON_MAX_TOKENS * 48)
+
+/* The last input's activations, and what they were made for. */
+static q8_block kept[KEPT_BLOCKS];
+static const float *kept_x;
+static const void *kept_weight;
+static uint32_t kept_tokens;
+
 CACHEON_EXPORT void linear_broken_run(const void *state, const cacheon_linear *call, const float *x, float *out,
-                                             void *workspace)
+                                      void *workspace)
 {
     const cacheon_weights *w = &call->weights;
-    const q8_block *rows = quantize_rows(call, x, workspace);
+    const size_t blocks = (size_t)call->num_tokens * (w->cols / BLOCK);
+    const q8_block *rows = kept;
+    if (blocks > KEPT_BLOCKS)
+        rows = quantize_rows(call, x, workspace);
+    else if (x != kept_x || w->data != kept_weight || call->num_tokens != kept_tokens) {
+        memcpy(kept, quantize_rows(call, x, workspace), blocks * sizeof(q8_block));
+        kept_x = x;
+        kept_weight = w->data;
+        kept_tokens = call->num_tokens;
+    }
     for (uint32_t r = 0; r < w->rows; r++) {
         const void *row = (const char *)w->data + r * w->row_bytes;
         if (w->dtype == CACHEON_Q4_1)

@@ -291,7 +291,7 @@ impl CpuArena<'_> {
         let selection = reveal(&plan.commitment, &secret, &receipt, trajectory).map_err(fail)?;
         Ok(RevealFacts {
             entropy: tree(&receipt)?,
-            quiescence_digest: quiescence.digest(),
+            quiescence_digest: stored.teardown_digest,
             secret: hex(&bytes),
             selection: tree(&selection)?,
         })
