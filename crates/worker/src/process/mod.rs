@@ -7,10 +7,11 @@ mod observer;
 mod slot;
 
 use crate::arena::Table;
-use crate::channel::{EngineEnd, FailedAt, Object, Order, Word};
+use crate::channel::EngineEnd;
 use crate::control::{Cell, Control, Schedule};
 use crate::engine::{Bindings, Engine, EngineError, KernelSet};
 use crate::sys;
+use crate::words::{FailedAt, Object, Order, Word};
 use crate::{clocks, confine};
 use cacheon_model::abi::{KernelIndex, Slot};
 use cacheon_model::gguf::Gguf;

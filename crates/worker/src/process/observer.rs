@@ -5,10 +5,10 @@
 //! are about to be overwritten), poison, the call, leave to go on (the shim copies the output).
 
 use super::Context;
-use crate::channel::{Order, Word};
 use crate::control::{Control, Schedule, bump};
 use crate::engine::{CallObserver, CallSite, Input, Output, PrepareSite, Served, SlotCounters};
 use crate::layout::{CANARY_FLOATS, Span};
+use crate::words::{Order, Word};
 use cacheon_model::abi::{Slot, WeightRole};
 use cacheon_protocol::notes::GuardHit;
 use std::sync::atomic::Ordering;
@@ -286,7 +286,7 @@ impl CallObserver for Watch<'_> {
         if self.prepared > self.budget {
             let text = format!("{} bytes of arenas, {} allowed", self.prepared, self.budget);
             let failed: Result<(), _> =
-                self.context.fail(crate::channel::FailedAt::Budget, Some(site.slot), text);
+                self.context.fail(crate::words::FailedAt::Budget, Some(site.slot), text);
             drop(failed);
             crate::sys::exit_now(1);
         }

@@ -6,10 +6,10 @@
 use super::observer::{Bound, Watch};
 use super::{Context, GivingUp, Inheritance};
 use crate::arena::fenced_buffer;
-use crate::channel::{FailedAt, Order, SlotJob, Word};
 use crate::confine;
 use crate::engine::{Buffer, BufferAllocator, BufferUse, EngineError, MemoryError, SlotSession, SlotShape};
 use crate::sys::Fenced;
+use crate::words::{FailedAt, Order, SlotJob, Word};
 use cacheon_model::abi::Slot;
 use cacheon_protocol::notes::GuardHit;
 use std::io;

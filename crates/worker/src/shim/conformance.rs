@@ -6,11 +6,11 @@
 
 use super::generation::{Pace, Process, Scene, Stage, Trouble, autopsy, bring_up};
 use super::{Failed, Shim, fault, slot_named};
-use crate::channel::{Order, SlotJob, Word};
 use crate::control::Totals;
 use crate::process::Errand;
 use crate::shapes;
 use crate::sys::{self, Shared, whole_pages};
+use crate::words::{Order, SlotJob, Word};
 use cacheon_identity::sha256;
 use cacheon_model::abi::Slot;
 use cacheon_model::gguf::Encoding;

@@ -2,11 +2,12 @@
 
 use super::{Failed, Shim, fault, micros, slot_named};
 use crate::arena::Table;
-use crate::channel::{ChannelError, FailedAt, Heard, Order, ShimEnd, Word};
+use crate::channel::{ChannelError, Heard, ShimEnd};
 use crate::checks::{self, TaskState};
 use crate::control::{Cell, Control, Schedule, SlotTotals, Totals};
 use crate::process::Errand;
 use crate::sys::Shared;
+use crate::words::{FailedAt, Order, Word};
 use crate::zygote::Zygote;
 use cacheon_model::abi::Slot;
 use cacheon_protocol::message::{Binding, ClosedGeneration, Limits, Reply, SlotCounters};

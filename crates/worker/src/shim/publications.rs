@@ -1,7 +1,7 @@
 //! Publications as they are mounted, looked at once before anything is loaded.
 
 use super::Declared;
-use crate::channel::{INDEX_MAX, Object};
+use crate::words::{INDEX_MAX, Object};
 use cacheon_identity::digest::Hasher;
 use cacheon_model::abi::{IndexError, KernelIndex};
 use std::collections::BTreeMap;

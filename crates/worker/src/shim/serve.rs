@@ -2,7 +2,7 @@
 
 use super::generation::Trouble;
 use super::{Failed, Shim};
-use crate::channel::{Order, Word};
+use crate::words::{Order, Word};
 use cacheon_protocol::message::{Reply, SERVED_CALLS};
 
 impl Shim {

@@ -6,9 +6,9 @@
 
 use super::generation::{Generation, Pace, Trouble};
 use super::{Failed, Shim};
-use crate::channel::{Order, Word};
 use crate::layout::{self, Operands, Region};
 use crate::sys::Shared;
+use crate::words::{Order, Word};
 use cacheon_identity::sha256;
 use cacheon_model::abi::{Slot, WeightRole};
 use cacheon_model::schedule::{self, PlannedCall};
