@@ -39,10 +39,10 @@
 //! shim or the zygote: those calls are refused before its first instruction.
 //!
 //! A watched replay stops around every call. Nothing a kernel is told or made to wait for tells it *which* calls are
-//! sampled, since the shim does the same work around each; and while it serves it has no clock to notice the stops with: the
-//! system calls are refused, the vDSO's data is blank, and the processor's counter answers with a number that counts questions (self-check
-//! `no_clock`; on a machine that does not allow it, a kernel can tell a watched replay from a served request, and what
-//! remains is the pristine reference over the served one).
+//! sampled, since the shim does the same work around each; and while it serves it has no clock to notice the stops with:
+//! the system calls are refused, the vDSO's data is blank, and the processor's counter answers with a number that counts
+//! questions (self-check `no_clock`; on a machine that does not allow it, a kernel can tell a watched replay from a served
+//! request, and what remains is the pristine reference over the served one).
 //!
 //! A kernel that hangs while it writes to its own progress counter is not seen by the per-call watchdog; the deadline of
 //! the whole request ends it, as a fault of its arm all the same.
