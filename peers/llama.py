@@ -1,6 +1,6 @@
 """One-core speed of llama.cpp on a model file, in the arena's cell: 64 prompt tokens, 50 new ones.
 
-Usage: python peers/llama_cpp.py MODEL.gguf   (needs `pip install llama-cpp-python`, built for the machine or for AVX2)
+Usage: python peers/llama.py MODEL.gguf   (needs `pip install llama-cpp-python`, built for the machine or for AVX2)
 Prints one JSON line in the form of `cargo bench -p cacheon-worker --bench engine -- --json`.
 """
 
