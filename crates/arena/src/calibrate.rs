@@ -24,8 +24,8 @@ use cacheon_verdict::arith::exact;
 use cacheon_verdict::calibration::{
     CalibrationEvidenceSet, CalibrationManifest, CalibrationMeasurement, CalibrationObservation,
     CalibrationThresholdPolicy, ControlKind, Direction, EVIDENCE_DOMAIN, EVIDENCE_SCHEMA, EvidencePolicyV1,
-    MetricCalibration, MetricName, SpeedCalibration, Status, TEACHER_FAMILYWISE_V1, ThresholdPolicyV1, derive_manifest,
-    grade_control,
+    MetricCalibration, MetricName, SpeedCalibration, Status, TEACHER_FAMILYWISE_V1, ThresholdPolicyV1,
+    derive_manifest, grade_control,
 };
 use cacheon_verdict::fields::{Name, SchemaOne};
 
@@ -49,10 +49,15 @@ pub struct Controls {
     pub negative: PublishedBundle,
 }
 
-/// Windows and trajectories of one untimed-by-verdict read.
+/// Generated tokens, per prompt.
+type Trajectories = Vec<Vec<u32>>;
+/// Negative log-likelihoods, per prompt and token.
+type Likelihoods = Vec<Vec<f64>>;
+
+/// Windows and trajectories of one read.
 struct Read {
     seconds: Vec<f64>,
-    tokens: Vec<Vec<u32>>,
+    tokens: Trajectories,
 }
 
 fn record<E: std::fmt::Display>(what: &'static str) -> impl FnOnce(E) -> ArenaError {
@@ -95,7 +100,10 @@ impl CpuArena<'_> {
         let prompts = self.calibration_prompts()?;
         let mut observations = Vec::new();
         for kind in [ControlKind::Negative, ControlKind::Positive, ControlKind::Stock] {
-            progress(Progress { stage: "calibrate", text: format!("measuring the {} control", kind.as_str()) });
+            progress(Progress {
+                stage: "calibrate",
+                text: format!("measuring the {} control", kind.as_str()),
+            });
             let control = match kind {
                 ControlKind::Negative => Some(&controls.negative),
                 ControlKind::Positive => Some(&controls.positive),
@@ -222,20 +230,19 @@ impl CpuArena<'_> {
             b.container().thaw().map_err(WorkerError::from)?;
         }
         b.end()?;
-        let (first, control, second) = match measured {
+        let [first, control, second] = match measured {
             Ok(reads) => reads,
             Err(error) => {
                 a.end()?;
                 return Err(error.into());
             }
         };
-        let scored = self.nll(&mut a, prompts, &[&first.tokens, &control.tokens]);
+        let scored = self.nll(&mut a, prompts, [&first.tokens, &control.tokens]);
         a.end()?;
         let [stock_nll, control_nll, pristine_nll] = scored?;
-        self.observation(kind, seed, (&first, &second), (&stock_nll, &control_nll, &pristine_nll))
+        self.observation(kind, seed, (&first, &second), [&stock_nll, &control_nll, &pristine_nll])
     }
 
-    #[allow(clippy::type_complexity)]
     fn bracket(
         &self,
         a: &mut Worker,
@@ -243,11 +250,11 @@ impl CpuArena<'_> {
         stock: &[Binding],
         control: &[Binding],
         prompts: &[Vec<u32>],
-    ) -> Result<(Read, Read, Read), WorkerError> {
+    ) -> Result<[Read; 3], WorkerError> {
         let first = self.calibration_read(a, LaneId::A, b, stock, prompts)?;
         let measured = self.calibration_read(b, LaneId::B, a, control, prompts)?;
         let second = self.calibration_read(a, LaneId::A, b, stock, prompts)?;
-        Ok((first, measured, second))
+        Ok([first, measured, second])
     }
 
     fn calibration_read(
@@ -285,8 +292,8 @@ impl CpuArena<'_> {
         &self,
         worker: &mut Worker,
         prompts: &[Vec<u32>],
-        trajectories: &[&Vec<Vec<u32>>; 2],
-    ) -> Result<[Vec<Vec<f64>>; 3], WorkerError> {
+        trajectories: [&Trajectories; 2],
+    ) -> Result<[Likelihoods; 3], WorkerError> {
         worker.activate(&Subject::stock_bindings(), self.env.patience.activate)?;
         let timed = &prompts[self.definition.warmup_count as usize..];
         let mut own = Vec::new();
@@ -294,7 +301,7 @@ impl CpuArena<'_> {
             let length = self.definition.cell.output_tokens;
             own.extend(worker.generate(vec![prompt.clone()], length, self.env.patience.work)?.tokens);
         }
-        let mut score = |lists: &Vec<Vec<u32>>| -> Result<Vec<Vec<f64>>, WorkerError> {
+        let mut score = |lists: &Trajectories| -> Result<Likelihoods, WorkerError> {
             timed
                 .iter()
                 .zip(lists)
@@ -313,7 +320,7 @@ impl CpuArena<'_> {
         kind: ControlKind,
         seed: Digest,
         (first, second): (&Read, &Read),
-        (stock, control, pristine): (&[Vec<f64>], &[Vec<f64>], &[Vec<f64>]),
+        [stock, control, pristine]: [&Likelihoods; 3],
     ) -> Result<CalibrationObservation, ArenaError> {
         let threshold: f64 = self.definition.quality.tail_threshold.parse().map_err(record("thresholds"))?;
         let other = if kind == ControlKind::Stock { pristine } else { control };
@@ -322,7 +329,8 @@ impl CpuArena<'_> {
             |nll: &[f64]| nll.iter().filter(|one| **one > threshold).count() as f64 / nll.len().max(1) as f64;
         let rise = |of: &dyn Fn(&[f64]) -> f64| {
             let rise = of(&other.concat()) - of(&stock.concat());
-            decimal(if kind == ControlKind::Stock { rise.abs() } else { rise.max(0.0) }).map(|value| vec![value])
+            decimal(if kind == ControlKind::Stock { rise.abs() } else { rise.max(0.0) })
+                .map(|value| vec![value])
         };
         let rate = |read: &Read| 1.0 / exact::median(&read.seconds).unwrap_or(f64::MAX);
         let (a, b) = (rate(first), rate(second));
@@ -338,7 +346,12 @@ impl CpuArena<'_> {
             let values = match rule.metric.as_str() {
                 "mean_nll" => rise(&mean)?,
                 "tail_rate" => rise(&tail)?,
-                other => return Err(ArenaError::Record { what: "thresholds", why: format!("{other} is not measured") }),
+                other => {
+                    return Err(ArenaError::Record {
+                        what: "thresholds",
+                        why: format!("{other} is not measured"),
+                    });
+                }
             };
             measurements.push(named(&rule.metric, values)?);
         }

@@ -56,7 +56,8 @@ impl Inputs {
             hasher.update(&self.counter.to_le_bytes());
             self.counter += 1;
             let digest = hasher.finish();
-            self.left.extend(digest.as_bytes().as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)));
+            self.left
+                .extend(digest.as_bytes().as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)));
         }
     }
 
@@ -150,7 +151,9 @@ fn linear_shapes<'m>(model: &Model<'m>, domain: &Domain, calls: usize, seed: &[u
                 dims: vec![phase.code(), tokens],
                 scalars: vec![],
                 outputs: vec![tokens * matrix.rows as u32 * 4],
-                calls: (0..calls).map(|n| vec![inputs.activations(tokens as usize, matrix.cols, n)]).collect(),
+                calls: (0..calls)
+                    .map(|n| vec![inputs.activations(tokens as usize, matrix.cols, n)])
+                    .collect(),
                 weight: Weight::Matrix(name.clone(), matrix),
                 shape,
             });
@@ -202,8 +205,10 @@ fn attention_shapes<'m>(model: &Model<'m>, domain: &Domain, calls: usize, seed: 
 
 fn silu_shapes<'m>(model: &Model<'m>, domain: &Domain, calls: usize, seed: &[u8]) -> Vec<ShapeCase<'m>> {
     let mut cases = Vec::new();
-    for (tokens, width) in
-        ROWS.iter().map(|rows| (*rows, model.config.feed_forward)).chain([(5, model.config.feed_forward / 2 + 1)])
+    for (tokens, width) in ROWS
+        .iter()
+        .map(|rows| (*rows, model.config.feed_forward))
+        .chain([(5, model.config.feed_forward / 2 + 1)])
     {
         let phase = if tokens == 1 { Phase::Decode } else { Phase::Prefill };
         if !domain.contains(&descriptor(phase, "dense", tokens, 2 * width)) {
@@ -245,7 +250,9 @@ fn norm_shapes<'m>(model: &Model<'m>, domain: &Domain, calls: usize, seed: &[u8]
                 dims: vec![tokens, weight.len() as u32],
                 scalars: vec![model.config.eps],
                 outputs: vec![tokens * weight.len() as u32 * 4],
-                calls: (0..calls).map(|n| vec![inputs.activations(tokens as usize, weight.len(), n)]).collect(),
+                calls: (0..calls)
+                    .map(|n| vec![inputs.activations(tokens as usize, weight.len(), n)])
+                    .collect(),
                 weight: Weight::Norm(name.clone(), weight.clone()),
                 shape,
             });
@@ -286,7 +293,11 @@ impl ShapeCase<'_> {
                 Weight::Matrix(name, _) | Weight::Norm(name, _) => Weights::Model(name.clone()),
             },
             outputs: self.outputs.clone(),
-            calls: self.calls.iter().map(|inputs| inputs.iter().map(|input| to_bytes(input)).collect()).collect(),
+            calls: self
+                .calls
+                .iter()
+                .map(|inputs| inputs.iter().map(|input| to_bytes(input)).collect())
+                .collect(),
         }
     }
 

@@ -16,7 +16,8 @@ use cacheon_protocol::Clock as _;
 use cacheon_protocol::MonotonicClock;
 use cacheon_protocol::message::Binding;
 use cacheon_records::arena::{
-    Arena, ArenaFault, Decision, Incumbent, OnProgress, Outcome, Progress, PublishedBundle, QualificationOrder,
+    Arena, ArenaFault, Decision, Incumbent, OnProgress, Outcome, Progress, PublishedBundle,
+    QualificationOrder,
 };
 use cacheon_records::cpu::CpuLaunch;
 use cacheon_records::evidence::EvidenceRef;
@@ -242,13 +243,19 @@ impl<'m> CpuArena<'m> {
     pub fn calibration(&self) -> Result<(EvidenceRef, CalibrationManifest), ArenaError> {
         let bytes = match std::fs::read(self.home.calibration()) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(ArenaError::NotCalibrated),
-            Err(error) => return Err(ArenaError::Record { what: "calibration.json", why: error.to_string() }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(ArenaError::NotCalibrated);
+            }
+            Err(error) => {
+                return Err(ArenaError::Record { what: "calibration.json", why: error.to_string() });
+            }
         };
         let damaged = |why: String| ArenaError::Record { what: "calibration.json", why };
-        let json = Json::parse(bytes.strip_suffix(b"\n").unwrap_or(&bytes)).map_err(|e| damaged(e.to_string()))?;
+        let json =
+            Json::parse(bytes.strip_suffix(b"\n").unwrap_or(&bytes)).map_err(|e| damaged(e.to_string()))?;
         let reference = EvidenceRef::decode(&json).map_err(|error| damaged(error.to_string()))?;
-        let manifest = open_calibration(&self.store, &reference).map_err(|error| damaged(error.to_string()))?;
+        let manifest =
+            open_calibration(&self.store, &reference).map_err(|error| damaged(error.to_string()))?;
         let launch = self.reference_launch()?;
         let expected = self.service.calibration_context(launch.digest())?;
         if manifest.require_context(&expected).is_err() {
@@ -410,11 +417,19 @@ impl Arena for CpuArena<'_> {
         })
     }
 
-    fn screen(&mut self, order: &QualificationOrder, progress: OnProgress<'_>) -> Result<Outcome, ArenaFault> {
+    fn screen(
+        &mut self,
+        order: &QualificationOrder,
+        progress: OnProgress<'_>,
+    ) -> Result<Outcome, ArenaFault> {
         self.screens(order, progress).map_err(fault)
     }
 
-    fn qualify(&mut self, order: &QualificationOrder, progress: OnProgress<'_>) -> Result<Outcome, ArenaFault> {
+    fn qualify(
+        &mut self,
+        order: &QualificationOrder,
+        progress: OnProgress<'_>,
+    ) -> Result<Outcome, ArenaFault> {
         self.run_attempt(order, progress).map_err(|error: AttemptError| fault(error))
     }
 
@@ -435,10 +450,6 @@ impl Arena for CpuArena<'_> {
                 matches!(entry, ContributionRef::Proposal(it) if it.artifact.digest() == source.content_hash)
             })
         });
-        Ok(Incumbent {
-            manifest: stack.to_canonical(),
-            tree_digest: planned.tree.digest().digest(),
-            sources,
-        })
+        Ok(Incumbent { manifest: stack.to_canonical(), tree_digest: planned.tree.digest().digest(), sources })
     }
 }

@@ -9,7 +9,8 @@ use cacheon_records::cpu::{Cell, ContainerPolicy, CpuPlatform, Tolerances};
 use crate::home::{Home, HomeError, write_durably};
 
 /// Domain of [`Definition`]; its digest is the arena's qualification policy.
-pub const DEFINITION: Domain = Domain::with_members("cacheon.rs.cpu.arena-definition.v1", Definition::MEMBERS);
+pub const DEFINITION: Domain =
+    Domain::with_members("cacheon.rs.cpu.arena-definition.v1", Definition::MEMBERS);
 
 record! {
     /// The model an arena serves.
@@ -281,7 +282,10 @@ impl Definition {
         let malformed = |source| DefinitionError::Malformed { path: path.display().to_string(), source };
         let definition = Self::decode_bytes(bytes.strip_suffix(b"\n").unwrap_or(bytes)).map_err(malformed)?;
         if definition.schema != Self::SCHEMA {
-            return Err(malformed(DecodeError::invalid("another schema than this program writes", &definition.schema)));
+            return Err(malformed(DecodeError::invalid(
+                "another schema than this program writes",
+                &definition.schema,
+            )));
         }
         definition.check()?;
         Ok(definition)
@@ -291,7 +295,10 @@ impl Definition {
         let bounds = [
             (self.cell.concurrency == 1, "cell.concurrency must be 1 on the CPU arena"),
             (self.cell.timed_reads >= 3, "cell.timed_reads must be at least 3"),
-            (u64::from(self.cell.timed_reads) >= self.speed.min_windows, "speed.min_windows exceeds cell.timed_reads"),
+            (
+                u64::from(self.cell.timed_reads) >= self.speed.min_windows,
+                "speed.min_windows exceeds cell.timed_reads",
+            ),
             ((8..=4096).contains(&self.cell.input_tokens), "cell.input_tokens must be 8..4096"),
             ((1..=4096).contains(&self.cell.output_tokens), "cell.output_tokens must be 1..4096"),
             (

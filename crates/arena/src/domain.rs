@@ -15,13 +15,17 @@ pub fn call_domain(declared: &Declared) -> Result<Domain, String> {
         if let Some(number) = NumericField::parse(field) {
             let bound = |value: &Option<cacheon_identity::Int>| match value {
                 None => Ok(None),
-                Some(value) => value.to_u64().map(Some).ok_or_else(|| format!("{field}: {value} is out of range")),
+                Some(value) => {
+                    value.to_u64().map(Some).ok_or_else(|| format!("{field}: {value} is out of range"))
+                }
             };
             let set = if predicate.allowed.is_empty() {
                 NumericSet::Range { min: bound(&predicate.min)?, max: bound(&predicate.max)? }
             } else {
                 let values = predicate.allowed.iter().map(|scalar| match scalar {
-                    Scalar::Int(value) => value.to_u64().ok_or_else(|| format!("{field}: {value} is out of range")),
+                    Scalar::Int(value) => {
+                        value.to_u64().ok_or_else(|| format!("{field}: {value} is out of range"))
+                    }
                     _ => Err(format!("{field} is a number")),
                 });
                 let mut values = values.collect::<Result<Vec<_>, _>>()?;

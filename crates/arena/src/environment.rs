@@ -10,7 +10,8 @@ use cacheon_model::abi::KernelIndex;
 use cacheon_protocol::message::{Limits as WorkerLimits, Publication};
 use cacheon_records::cpu::{CpuLaunch, CpuPlatform, MountedPublication};
 use cacheon_sandbox::{
-    Bind, BindSource, ContainerSpec, CpuSet, Isolation, Limits, RootInventory, Sandbox, SandboxError, Scratch, User,
+    Bind, BindSource, ContainerSpec, CpuSet, Isolation, Limits, RootInventory, Sandbox, SandboxError,
+    Scratch, User,
 };
 
 use crate::definition::Definition;
@@ -251,13 +252,17 @@ impl Environment {
             .iter()
             .enumerate()
             .map(|(number, kernels)| {
-                let id = u16::try_from(number).map_err(|_| WorkerError::Unfit("too many publications".to_owned()))?;
+                let id = u16::try_from(number)
+                    .map_err(|_| WorkerError::Unfit("too many publications".to_owned()))?;
                 Ok(Publication { id, object_sha256: *kernels.object_sha256.as_bytes() })
             })
             .collect::<Result<Vec<_>, WorkerError>>()?;
         let facts = worker.ready(launch.digest(), limits, publications, self.patience.ready)?;
         if self.crownable() && !facts.failed_checks.is_empty() {
-            return Err(WorkerError::Unfit(format!("self-checks failed: {}", facts.failed_checks.join(", "))));
+            return Err(WorkerError::Unfit(format!(
+                "self-checks failed: {}",
+                facts.failed_checks.join(", ")
+            )));
         }
         Ok(worker)
     }

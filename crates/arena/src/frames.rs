@@ -38,7 +38,10 @@ impl FrameArchive {
 impl FrameSink for FrameArchive {
     fn keep(&mut self, direction: Direction, _digest: [u8; 32], frame: &[u8]) -> io::Result<()> {
         if self.bytes.len() + frame.len() + 9 > MAX_ARCHIVE {
-            return Err(io::Error::new(io::ErrorKind::StorageFull, "the conversation exceeds 512 MiB of frames"));
+            return Err(io::Error::new(
+                io::ErrorKind::StorageFull,
+                "the conversation exceeds 512 MiB of frames",
+            ));
         }
         self.bytes.push(direction as u8);
         self.bytes.extend_from_slice(&(frame.len() as u64).to_le_bytes());

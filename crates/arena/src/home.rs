@@ -37,7 +37,9 @@ fn hint(error: &std::io::Error) -> &'static str {
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
             " (free some space, or choose another directory with --home; nothing acknowledged was lost)"
         }
-        std::io::ErrorKind::PermissionDenied => " (run as the directory's owner, or choose another with --home)",
+        std::io::ErrorKind::PermissionDenied => {
+            " (run as the directory's owner, or choose another with --home)"
+        }
         std::io::ErrorKind::ReadOnlyFilesystem => " (choose a writable directory with --home)",
         _ => "",
     }

@@ -9,7 +9,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 #[derive(Debug, thiserror::Error)]
 pub enum LaneError {
     /// Fewer than two CPUs.
-    #[error("qualification needs two CPUs, this process may use {0}; widen its CPU set (taskset, cpuset) and try again")]
+    #[error(
+        "qualification needs two CPUs, this process may use {0}; widen its CPU set (taskset, cpuset) and try again"
+    )]
     TooFew(usize),
     /// The kernel refused.
     #[error("the CPU set of this process could not be {0}: {1}")]

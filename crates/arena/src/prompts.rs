@@ -11,7 +11,12 @@ pub const SEED_SCHEME: &str = "cacheon.rs.prompts-from-secret.v1";
 ///
 /// # Errors
 /// A length that the vocabulary cannot make.
-pub fn draw(tokenizer: &Tokenizer, secret: &[u8], batches: usize, tokens: usize) -> Result<Vec<Prompt>, PromptError> {
+pub fn draw(
+    tokenizer: &Tokenizer,
+    secret: &[u8],
+    batches: usize,
+    tokens: usize,
+) -> Result<Vec<Prompt>, PromptError> {
     let mut hasher = Hasher::new();
     hasher.update(SEED_SCHEME.as_bytes());
     hasher.update(b"\0");

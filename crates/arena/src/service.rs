@@ -7,11 +7,14 @@ use cacheon_bundle::inspect::VariantDomain;
 use cacheon_bundle::{Bundle, BundleError, Finding, Inspection, inspect};
 use cacheon_identity::{Digest, Domain, Json, record, sha256};
 use cacheon_records::arena::{Incumbent, PublishedBundle};
-use cacheon_stack::arena::{ArenaRuntime, Capacity, CpuRuntime, ServiceManifest, ServiceVersion, Workload, WorkloadCell};
+use cacheon_stack::arena::{
+    ArenaRuntime, Capacity, CpuRuntime, ServiceManifest, ServiceVersion, Workload, WorkloadCell,
+};
 use cacheon_stack::catalog::{CPU_1, Catalog, by_digest};
 use cacheon_stack::contribution::{ContributionRef, ProposalRef};
 use cacheon_stack::ids::{
-    ArenaDigest, ArtifactDigest, Attribution, BaseEngine, RuntimeDigest, SelectedPayload, TargetId, TargetSpec, TreeDigest,
+    ArenaDigest, ArtifactDigest, Attribution, BaseEngine, RuntimeDigest, SelectedPayload, TargetId,
+    TargetSpec, TreeDigest,
 };
 use cacheon_stack::manifest::{EvaluationStack, StackContext};
 use cacheon_stack::plan::{MarginalArm, plan_arm, transition};
@@ -136,13 +139,15 @@ impl Service {
         worker_digest: Digest,
         stock_content_hash: Digest,
     ) -> Result<Self, ServiceError> {
-        let catalog = by_digest(CPU_1).ok_or(ServiceError::Stack { what: "catalog", why: "not carried".into() })?;
+        let catalog =
+            by_digest(CPU_1).ok_or(ServiceError::Stack { what: "catalog", why: "not carried".into() })?;
         let runtime = RuntimeDigest::new(RUNTIME.digest(&Runtime {
             container_policy_digest: cacheon_records::cpu::CONTAINER_POLICY.digest(&definition.container),
             image_digest,
             worker_digest,
         }));
-        let base_engine = BaseEngine::new(BASE_ENGINE.digest(&BaseEngineFacts { stock_content_hash, worker_digest }));
+        let base_engine =
+            BaseEngine::new(BASE_ENGINE.digest(&BaseEngineFacts { stock_content_hash, worker_digest }));
         let features = definition.platform.features.join("-");
         let platform = PLATFORM.digest(&definition.platform);
         let cell = &definition.cell;
@@ -263,7 +268,9 @@ impl Service {
         let parse = |what: &'static str| refuse::<cacheon_identity::DecodeError>(what);
         let proposal = ProposalRef {
             artifact: ArtifactDigest::new(published.content_hash),
-            attribution: Attribution::new(ATTRIBUTION.digest(&Json::object([("hotkey", Json::Str(hotkey.to_owned()))]))),
+            attribution: Attribution::new(
+                ATTRIBUTION.digest(&Json::object([("hotkey", Json::Str(hotkey.to_owned()))])),
+            ),
             payload: SelectedPayload::new(inspection.selected_payload_digest),
             target: TargetId::parse(&inspection.target_id).map_err(parse("target"))?,
             target_spec: TargetSpec::new(inspection.target_spec_digest),
@@ -277,7 +284,8 @@ impl Service {
     /// An illegal transition, or a tree that cannot be materialised.
     pub fn plan(&self, incumbent: &Incumbent, candidate: &Candidate) -> Result<Planned, ServiceError> {
         use cacheon_identity::Decode as _;
-        let stack = EvaluationStack::decode_bytes(&incumbent.manifest).map_err(refuse("incumbent manifest"))?;
+        let stack =
+            EvaluationStack::decode_bytes(&incumbent.manifest).map_err(refuse("incumbent manifest"))?;
         stack.validate_against(&self.context).map_err(refuse("incumbent manifest"))?;
         let reference = ContributionRef::Proposal(candidate.proposal.clone());
         let (resulting, _) = transition(&stack, reference.clone(), self.catalog, &self.context)
@@ -295,7 +303,8 @@ impl Service {
         }
         sources.insert(candidate.proposal.target.clone(), candidate.bundle.clone());
         sources.retain(|target, _| resulting.entries().contains_key(target));
-        let borrowed: BTreeMap<TargetId, &Bundle> = sources.iter().map(|(target, bundle)| (target.clone(), bundle)).collect();
+        let borrowed: BTreeMap<TargetId, &Bundle> =
+            sources.iter().map(|(target, bundle)| (target.clone(), bundle)).collect();
         let tree = materialize_cpu(&resulting, self.catalog, &borrowed).map_err(refuse("candidate tree"))?;
         let arm = plan_arm(
             &stack,

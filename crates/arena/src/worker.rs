@@ -4,7 +4,9 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use cacheon_identity::Digest;
-use cacheon_protocol::message::{Binding, ClosedGeneration, Facts, Limits, Publication, SlotCall, SlotResult, TracedCall};
+use cacheon_protocol::message::{
+    Binding, ClosedGeneration, Facts, Limits, Publication, SlotCall, SlotResult, TracedCall,
+};
 use cacheon_protocol::message::{CallSite, SlotCount};
 use cacheon_protocol::{
     Exchange, Fault, MonotonicClock, Nonce, Notes, Reply, Request, Session, SessionError, SessionId, Stamps,
@@ -103,7 +105,8 @@ impl Worker {
     /// # Errors
     /// No randomness, or a container without a socket; the container is then torn down by its drop.
     pub fn converse(mut container: Container) -> Result<Self, WorkerError> {
-        let stream = container.take_stream().ok_or_else(|| WorkerError::Unfit("it has no socket".to_owned()))?;
+        let stream =
+            container.take_stream().ok_or_else(|| WorkerError::Unfit("it has no socket".to_owned()))?;
         let id = SessionId(random().map_err(WorkerError::Random)?);
         let session = Session::new(stream, id, MonotonicClock, FrameArchive::default());
         Ok(Self { container, session, generation: 0, facts: None })
@@ -165,11 +168,15 @@ impl Worker {
         self.generation += 1;
         let request = Request::Activate { generation: self.generation, bindings: bindings.to_vec() };
         let exchange = self.ask(&request, deadline)?;
-        let (stamps, request_sha256, reply_sha256) = (exchange.stamps, exchange.request_sha256, exchange.reply_sha256);
+        let (stamps, request_sha256, reply_sha256) =
+            (exchange.stamps, exchange.request_sha256, exchange.reply_sha256);
         match exchange.reply {
             Reply::Activated { generation, closed, prepare_us, prepare_bytes, .. } => Ok(Activation {
                 swap: SwapRecord {
-                    bindings: bindings.iter().map(|binding| format!("{}={}", binding.slot, binding.publication)).collect(),
+                    bindings: bindings
+                        .iter()
+                        .map(|binding| format!("{}={}", binding.slot, binding.publication))
+                        .collect(),
                     closed: closed.as_ref().map(closed_facts),
                     generation,
                     last_byte_ns: stamps.last_byte,
@@ -188,7 +195,12 @@ impl Worker {
     ///
     /// # Errors
     /// [`WorkerError`].
-    pub fn generate(&mut self, prompts: Vec<Vec<u32>>, new_tokens: u32, deadline: Duration) -> Result<Generation, WorkerError> {
+    pub fn generate(
+        &mut self,
+        prompts: Vec<Vec<u32>>,
+        new_tokens: u32,
+        deadline: Duration,
+    ) -> Result<Generation, WorkerError> {
         let request = Request::Generate { prompts, max_new_tokens: new_tokens };
         let exchange = self.ask(&request, deadline)?;
         match exchange.reply {
@@ -241,7 +253,12 @@ impl Worker {
     ///
     /// # Errors
     /// [`WorkerError`].
-    pub fn score(&mut self, tokens: Vec<u32>, prompt_len: u32, deadline: Duration) -> Result<Vec<f32>, WorkerError> {
+    pub fn score(
+        &mut self,
+        tokens: Vec<u32>,
+        prompt_len: u32,
+        deadline: Duration,
+    ) -> Result<Vec<f32>, WorkerError> {
         match self.ask(&Request::Score { tokens, prompt_len }, deadline)?.reply {
             Reply::Scored { logprobs, .. } => Ok(logprobs),
             other => Err(unexpected(&other)),

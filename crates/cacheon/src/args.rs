@@ -37,12 +37,44 @@ pub(crate) enum Command {
     /// Look at retained evidence and re-derive verdicts from it
     #[command(subcommand)]
     Evidence(EvidenceCommand),
-    /// Show the current stack
+    /// Look at stacks and engine trees: show, plan, compare, materialise, verify
     #[command(subcommand)]
     Stack(StackCommand),
     /// Project reward weights from the settled crowns
     #[command(subcommand)]
     Weights(WeightsCommand),
+    /// Check a bundle's sources against the static rules, without running anything
+    Scan(BundleArgs),
+    /// Show what the referee will see of a bundle: target, payload, domains, identities
+    Inspect(InspectArgs),
+    /// Name a record: its kind, its digest, and whether its bytes are canonical
+    Digest(DigestArgs),
+}
+
+impl Command {
+    /// The options that every command takes.
+    pub(crate) fn common(&self) -> &Common {
+        match self {
+            Self::Demo(args) => &args.common,
+            Self::Arena(ArenaCommand::Init(args)) => &args.common,
+            Self::Arena(ArenaCommand::Calibrate(args)) => &args.common,
+            Self::Arena(ArenaCommand::Run(args)) => &args.common,
+            Self::Arena(ArenaCommand::Status(args)) => &args.common,
+            Self::Arena(ArenaCommand::Release(args)) => &args.common,
+            Self::Evidence(EvidenceCommand::List(args)) => &args.common,
+            Self::Evidence(EvidenceCommand::Show(args)) => &args.common,
+            Self::Evidence(EvidenceCommand::Verify(args)) => &args.common,
+            Self::Stack(StackCommand::Show(args)) => &args.common,
+            Self::Stack(StackCommand::Plan(args)) => &args.common,
+            Self::Stack(StackCommand::Diff(args)) => &args.common,
+            Self::Stack(StackCommand::Materialize(args)) => &args.common,
+            Self::Stack(StackCommand::VerifyTree(args)) => &args.common,
+            Self::Weights(WeightsCommand::Project(args)) => &args.common,
+            Self::Scan(args) => &args.common,
+            Self::Inspect(args) => &args.common,
+            Self::Digest(args) => &args.common,
+        }
+    }
 }
 
 /// How candidates are isolated.
@@ -124,8 +156,17 @@ pub(crate) struct RunArgs {
     #[arg(value_name = "BUNDLE")]
     pub(crate) bundles: Vec<PathBuf>,
     /// Name of the submitter, credited with a crown
-    #[arg(long, default_value = "local", value_name = "NAME")]
+    #[arg(long, default_value = "local", value_name = "NAME", value_parser = hotkey)]
     pub(crate) hotkey: String,
+    /// Measure named bundles anew that qualified before but were set aside when another was crowned
+    #[arg(long)]
+    pub(crate) again: bool,
+}
+
+/// Refuses a name that no settlement record can hold.
+fn hotkey(text: &str) -> Result<String, String> {
+    use cacheon_records::text::SettlementIdentifier;
+    SettlementIdentifier::parse(text).map(|it| it.to_string()).map_err(|error| error.to_string())
 }
 
 #[derive(Debug, Args)]
@@ -184,6 +225,113 @@ pub(crate) struct EvidenceVerifyArgs {
 pub(crate) enum StackCommand {
     /// Print the current stack: base engine and crowned contributions
     Show(StackShowArgs),
+    /// Say what a bundle would replace, and which identities would result
+    Plan(StackPlanArgs),
+    /// Compare two records member by member, for example two stack manifests
+    Diff(StackDiffArgs),
+    /// Write the engine tree of a stack
+    Materialize(StackMaterializeArgs),
+    /// Check every byte, mode and name of an engine tree against its digest
+    VerifyTree(StackVerifyTreeArgs),
+}
+
+/// Which stack a command works on.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct StackSource {
+    /// Evaluation-stack manifest (JSON) [default: the current stack of the state directory]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stack: Option<PathBuf>,
+    /// Folder of published bundles, by content hash [default: the state directory's]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) bundles: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StackPlanArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(flatten)]
+    pub(crate) source: StackSource,
+    /// The bundle's folder
+    #[arg(value_name = "BUNDLE")]
+    pub(crate) bundle: PathBuf,
+    /// Name of the submitter; it enters the contribution's attribution
+    #[arg(long, default_value = "local", value_name = "NAME", value_parser = hotkey)]
+    pub(crate) hotkey: String,
+    /// Write the resulting manifest, canonical JSON, to this new file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StackDiffArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// The first record (JSON)
+    #[arg(value_name = "A")]
+    pub(crate) left: PathBuf,
+    /// The second record (JSON)
+    #[arg(value_name = "B")]
+    pub(crate) right: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StackMaterializeArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(flatten)]
+    pub(crate) source: StackSource,
+    /// A bundle folder that is a source of the stack besides the published ones; repeatable
+    #[arg(long, value_name = "DIR")]
+    pub(crate) with: Vec<PathBuf>,
+    /// The folder to make; its parent must exist
+    #[arg(value_name = "DIR")]
+    pub(crate) destination: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StackVerifyTreeArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// The tree's folder
+    #[arg(value_name = "DIR")]
+    pub(crate) tree: PathBuf,
+    /// Its digest [default: the folder's name, when that is one]
+    #[arg(value_name = "DIGEST")]
+    pub(crate) digest: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BundleArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// The bundle's folder
+    #[arg(value_name = "BUNDLE")]
+    pub(crate) bundle: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// The bundle's folder
+    #[arg(value_name = "BUNDLE")]
+    pub(crate) bundle: PathBuf,
+    /// Digest of the target catalog, or a unique prefix [default: the CPU arena's for C, the newest registered one else]
+    #[arg(long, value_name = "DIGEST")]
+    pub(crate) catalog: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DigestArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// The record; any file has at least its SHA-256
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Digest it in this domain, whatever kind it is
+    #[arg(long, value_name = "DOMAIN")]
+    pub(crate) domain: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -198,8 +346,17 @@ pub(crate) enum WeightsCommand {
     Project(WeightsProjectArgs),
 }
 
+/// Blocks in which a claim's credit halves, unless said otherwise: 30 days of 12-second blocks.
+pub(crate) const HALF_LIFE_BLOCKS: u64 = 216_000;
+
 #[derive(Debug, Args)]
 pub(crate) struct WeightsProjectArgs {
     #[command(flatten)]
     pub(crate) common: Common,
+    /// Blocks after which a claim's credit has halved. A local ledger counts a block a submission and a conclusion
+    #[arg(long, default_value_t = HALF_LIFE_BLOCKS, value_name = "BLOCKS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) half_life_blocks: u64,
+    /// Name of the validator, who is paid for claimants that are gone
+    #[arg(long, default_value = "local-validator", value_name = "NAME", value_parser = hotkey)]
+    pub(crate) validator: String,
 }

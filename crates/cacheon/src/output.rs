@@ -25,7 +25,9 @@ impl Output {
                 let mut err = std::io::stderr().lock();
                 let _ = writeln!(err, "  {subject:<18} {stage:<12} {text}");
             }
-            Self::Json => self.line(&json!({"event": "progress", "bundle": subject, "stage": stage, "text": text})),
+            Self::Json => {
+                self.line(&json!({"event": "progress", "bundle": subject, "stage": stage, "text": text}))
+            }
         }
     }
 
@@ -62,7 +64,8 @@ impl Output {
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
-    pub(crate) report: miette::Report,
+    /// None when the command's own result says everything.
+    pub(crate) report: Option<miette::Report>,
 }
 
 /// Exit code: the machine, the network or the state directory failed.
@@ -74,26 +77,32 @@ pub(crate) const USAGE: u8 = 3;
 
 impl Failure {
     pub(crate) fn infrastructure(error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self { code: INFRASTRUCTURE, report: miette::Report::from_err(error) }
+        Self { code: INFRASTRUCTURE, report: Some(miette::Report::from_err(error)) }
     }
 
     pub(crate) fn refused(error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self { code: REFUSED, report: miette::Report::from_err(error) }
+        Self { code: REFUSED, report: Some(miette::Report::from_err(error)) }
     }
 
     pub(crate) fn message(code: u8, text: impl std::fmt::Display) -> Self {
-        Self { code, report: miette::miette!("{text}") }
+        Self { code, report: Some(miette::miette!("{text}")) }
+    }
+
+    /// A result that was printed already and ends with this exit code.
+    pub(crate) const fn quiet(code: u8) -> Self {
+        Self { code, report: None }
     }
 
     /// Prints the failure where the command's reader looks for it.
     pub(crate) fn print(&self, output: Output) {
+        let Some(report) = &self.report else { return };
         match output {
             Output::Text => {
                 let mut err = std::io::stderr().lock();
-                let _ = writeln!(err, "{:?}", self.report);
+                let _ = writeln!(err, "{report:?}");
             }
             Output::Json => {
-                let chain: Vec<String> = self.report.chain().map(ToString::to_string).collect();
+                let chain: Vec<String> = report.chain().map(ToString::to_string).collect();
                 output.line(&json!({"event": "error", "code": self.code, "error": chain.join(": ")}));
             }
         }
@@ -114,8 +123,8 @@ pub(crate) fn value(json: &cacheon_identity::Json) -> Value {
         Json::Int(int) => int.to_i64().map_or_else(|| json!(int.to_string()), |value| json!(value)),
         Json::Str(text) => json!(text),
         Json::Array(items) => Value::Array(items.iter().map(value).collect()),
-        Json::Object(members) => {
-            Value::Object(members.iter().map(|(key, member)| (key.clone(), value(member))).collect::<Map<_, _>>())
-        }
+        Json::Object(members) => Value::Object(
+            members.iter().map(|(key, member)| (key.clone(), value(member))).collect::<Map<_, _>>(),
+        ),
     }
 }

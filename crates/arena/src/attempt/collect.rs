@@ -116,7 +116,11 @@ impl CpuArena<'_> {
         })
     }
 
-    pub(super) fn keep(&self, artifact: Artifact, record: &impl Canonical) -> Result<EvidenceRef, AttemptError> {
+    pub(super) fn keep(
+        &self,
+        artifact: Artifact,
+        record: &impl Canonical,
+    ) -> Result<EvidenceRef, AttemptError> {
         Ok(self.store.publish(&artifact.label()?, &record.to_canonical())?)
     }
 
@@ -241,8 +245,11 @@ impl CpuArena<'_> {
         let mut wanted: &[Role] = &[Role::B, Role::C];
         loop {
             for role in wanted {
-                let (active, idle) =
-                    if role.is_baseline() { (&mut *baseline, &*candidate) } else { (&mut *candidate, &*baseline) };
+                let (active, idle) = if role.is_baseline() {
+                    (&mut *baseline, &*candidate)
+                } else {
+                    (&mut *candidate, &*baseline)
+                };
                 say(progress, "speed", format!("read {} on lane {}", role.as_str(), active.lane.as_str()));
                 reads.push(self.read(plan, *role, active, idle, arms)?);
             }

@@ -65,7 +65,8 @@ impl CpuArena<'_> {
         let arms = subject.arms();
         let mut ended = Ended::new();
 
-        let audited = Tracing { role: "audit", lane, launch: &launch, mounted: &mounted, bindings: &arms.candidate };
+        let audited =
+            Tracing { role: "audit", lane, launch: &launch, mounted: &mounted, bindings: &arms.candidate };
         let ((calls, counts), session) = match self.traced(plan, &audited, &traced, &sites, &mut ended)? {
             Pass::Done(found, session) => (found, session),
             Pass::Stopped(result) => return Ok(result),
@@ -75,10 +76,11 @@ impl CpuArena<'_> {
         let bindings = Subject::stock_bindings();
         let replaying =
             Tracing { role: "replay", lane, launch: &replay_launch, mounted: &stock, bindings: &bindings };
-        let ((replayed, _), replay_session) = match self.traced(plan, &replaying, &traced, &sites, &mut ended)? {
-            Pass::Done(found, session) => (found, session),
-            Pass::Stopped(result) => return Ok(result),
-        };
+        let ((replayed, _), replay_session) =
+            match self.traced(plan, &replaying, &traced, &sites, &mut ended)? {
+                Pass::Done(found, session) => (found, session),
+                Pass::Stopped(result) => return Ok(result),
+            };
 
         let mut blob = Vec::new();
         let mut sampled = Vec::new();
@@ -126,8 +128,7 @@ impl CpuArena<'_> {
     /// Which calls of each trajectory are sampled.
     fn audit_sites(&self, plan: &Plan, trajectories: usize) -> Vec<Vec<CallSite>> {
         let cell = &plan.sealed.cell;
-        let planned =
-            trajectory(&self.model.config, cell.input_tokens as usize, cell.output_tokens as usize);
+        let planned = trajectory(&self.model.config, cell.input_tokens as usize, cell.output_tokens as usize);
         let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
         for call in &planned {
             *totals.entry(call.slot.id()).or_default() += 1;
@@ -229,7 +230,8 @@ impl CpuArena<'_> {
         let session = self.end("reference", worker, &mut ended)?;
         match outcome {
             Ok([baseline, candidate, control]) => {
-                let raw = ReferenceRaw { baseline, candidate, control, launch_digest: launch.digest(), session };
+                let raw =
+                    ReferenceRaw { baseline, candidate, control, launch_digest: launch.digest(), session };
                 let mut result = finished(self.keep(Artifact::Reference, &raw)?, ended);
                 result.reveal = Some(disclosed);
                 Ok(result)
@@ -251,7 +253,8 @@ impl CpuArena<'_> {
         let work = self.env.patience.work;
         let mut control = Vec::new();
         for prompt in &prompts {
-            control.extend(worker.generate(vec![prompt.to_vec()], plan.sealed.cell.output_tokens, work)?.tokens);
+            control
+                .extend(worker.generate(vec![prompt.to_vec()], plan.sealed.cell.output_tokens, work)?.tokens);
         }
         let mut score = |trajectories: Vec<&[u32]>| -> Result<Vec<Rollout>, Stop> {
             let one = |(prompt, generated): (&&[u32], &[u32])| {
@@ -276,7 +279,8 @@ impl CpuArena<'_> {
         }
         let at = self.monotonic_seconds();
         let quiescence =
-            Quiescence::new("cacheon-arena", &self.instance, self.service.digest().digest(), 1, at).map_err(fail)?;
+            Quiescence::new("cacheon-arena", &self.instance, self.service.digest().digest(), 1, at)
+                .map_err(fail)?;
         let entropy = random::<32>().map_err(fail)?;
         let commitment = tree(&plan.commitment)?;
         let stored = self.selection.entropy(&commitment, &quiescence, || entropy.to_vec()).map_err(fail)?;

@@ -203,8 +203,9 @@ impl CpuArena<'_> {
                 Resume::Run(_) | Resume::Conclude => {
                     let loaded = self.load(&journal)?;
                     let calibration = open_calibration(&self.store, &loaded.plan.sealed.calibration)?;
-                    let step = next(&loaded.plan, &calibration, &loaded.evidence())
-                        .map_err(|fault| AttemptError::Record { what: "raw evidence", why: fault.to_string() })?;
+                    let step = next(&loaded.plan, &calibration, &loaded.evidence()).map_err(|fault| {
+                        AttemptError::Record { what: "raw evidence", why: fault.to_string() }
+                    })?;
                     match step {
                         Next::Verdict(derived) => self.conclude(&mut journal, &loaded, &derived)?,
                         Next::Conformance => self.stage(&mut journal, CONFORMANCE, &loaded, progress)?,
@@ -277,12 +278,22 @@ impl CpuArena<'_> {
         })
     }
 
-    fn reopen<T: Decode + Canonical>(&self, reference: Option<&EvidenceRef>) -> Result<Option<T>, AttemptError> {
-        reference.map(|reference| Ok(read_record(&self.store.reopen_within(reference, 1 << 30)?)?)).transpose()
+    fn reopen<T: Decode + Canonical>(
+        &self,
+        reference: Option<&EvidenceRef>,
+    ) -> Result<Option<T>, AttemptError> {
+        reference
+            .map(|reference| Ok(read_record(&self.store.reopen_within(reference, 1 << 30)?)?))
+            .transpose()
     }
 
     /// Publishes the attempt, then records how it ended.
-    fn conclude(&mut self, journal: &mut Journal, loaded: &Loaded, derived: &Derived) -> Result<(), AttemptError> {
+    fn conclude(
+        &mut self,
+        journal: &mut Journal,
+        loaded: &Loaded,
+        derived: &Derived,
+    ) -> Result<(), AttemptError> {
         let [conformance, speed, audit, reference] = loaded.artifacts.clone();
         let attempt = Attempt {
             audit,
@@ -332,11 +343,14 @@ fn detail(loaded: &Loaded, derived: &Derived) -> String {
         let slot = if failure.slot.is_empty() { String::new() } else { format!(" in {}", failure.slot) };
         return format!("{} during {}{slot}", failure.code, failure.stage);
     }
-    if let Some((_, gate)) = derived.findings.audit.as_ref().filter(|_| derived.reason == "slot_audit_failed") {
+    if let Some((_, gate)) = derived.findings.audit.as_ref().filter(|_| derived.reason == "slot_audit_failed")
+    {
         return gate.clone();
     }
-    if let Some(quality) = derived.findings.quality.as_ref().filter(|_| derived.reason.starts_with("quality")) {
-        let names = [quality.verdict.failed_metrics.clone(), quality.verdict.overlapping_metrics.clone()].concat();
+    if let Some(quality) = derived.findings.quality.as_ref().filter(|_| derived.reason.starts_with("quality"))
+    {
+        let names =
+            [quality.verdict.failed_metrics.clone(), quality.verdict.overlapping_metrics.clone()].concat();
         return format!("quality: {}", names.join(", "));
     }
     match &derived.findings.speed {

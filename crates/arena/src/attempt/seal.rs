@@ -47,14 +47,17 @@ impl CpuArena<'_> {
         let definition = self.definition.clone();
         let attempt_id = hex(&random::<16>().map_err(record("random source"))?);
         let secret = random::<32>().map_err(record("random source"))?;
-        self.selection.put_secret(&secret_reference(&attempt_id), &secret).map_err(record("selection secret"))?;
+        self.selection
+            .put_secret(&secret_reference(&attempt_id), &secret)
+            .map_err(record("selection secret"))?;
         let secret = Secret::new(secret).map_err(record("selection secret"))?;
         let drawn = self.draw(secret.as_bytes())?;
 
         let (calibration_ref, calibration) = self.calibration()?;
         let reference_launch = self.reference_launch()?;
         let reference = self.service.reference(reference_launch.digest()).map_err(ArenaError::from)?;
-        let expected = self.service.calibration_context(reference_launch.digest()).map_err(ArenaError::from)?;
+        let expected =
+            self.service.calibration_context(reference_launch.digest()).map_err(ArenaError::from)?;
         calibration.require_context(&expected).map_err(record("calibration"))?;
         let rules = &definition.speed;
         let frame = PolicyFrame {
@@ -67,7 +70,8 @@ impl CpuArena<'_> {
                 max_conditioning_slowdown: rules.max_conditioning_slowdown,
             }),
         };
-        let speed = SpeedPolicy::from_calibration(&calibration, &expected, frame).map_err(record("speed policy"))?;
+        let speed =
+            SpeedPolicy::from_calibration(&calibration, &expected, frame).map_err(record("speed policy"))?;
 
         let (baseline_lane, candidate_lane) = match order.role {
             Role::Primary => (LaneId::A, LaneId::B),
@@ -79,7 +83,8 @@ impl CpuArena<'_> {
         let baseline_launch = self.env.launch(order.incumbent.tree_digest, &mounted[..mounted.len() - 1]);
         let requirement = self.requirement(&subject, candidate_launch.digest())?;
         let timed = definition.warmup_count as usize;
-        let pool: Vec<Digest> = drawn.prompts.iter().skip(timed).flatten().map(|prompt| prompt.digest).collect();
+        let pool: Vec<Digest> =
+            drawn.prompts.iter().skip(timed).flatten().map(|prompt| prompt.digest).collect();
         let select_count = pool.len() as u64;
         let commitment = SelectionCommitment::seal(CommitmentParts {
             reference: &reference,
@@ -96,7 +101,12 @@ impl CpuArena<'_> {
         let slots: Vec<EngineToken> =
             members.iter().map(|slot| EngineToken::parse(slot)).collect::<Result<_, _>>()?;
         let audit = AuditPolicy {
-            control: AuditControl::new(1, slots, definition.audit.minimum_calls, definition.audit.sample_rate_ppm)?,
+            control: AuditControl::new(
+                1,
+                slots,
+                definition.audit.minimum_calls,
+                definition.audit.sample_rate_ppm,
+            )?,
             validator_seed: ValidatorSeed::parse(seed.as_str())?,
         };
         let metrics = definition.quality.metrics.iter().map(|rule| Identifier::parse(&rule.metric));
@@ -108,7 +118,8 @@ impl CpuArena<'_> {
             hidden_tasks_per_prompt: 0,
             hidden_tasks_required: false,
             minimum_prompt_count: select_count.max(2),
-            nll_tail_threshold: Decimal::parse(&definition.quality.tail_threshold).map_err(record("quality"))?,
+            nll_tail_threshold: Decimal::parse(&definition.quality.tail_threshold)
+                .map_err(record("quality"))?,
             policy_version: ProfilePolicyV1,
             reference,
             required_quality_metrics: metrics.collect::<Result<_, _>>()?,
@@ -119,7 +130,8 @@ impl CpuArena<'_> {
             topk_width: 0,
         }
         .checked()?;
-        let tolerances = definition.tolerances.iter().filter(|rules| members.contains(&rules.slot)).cloned().collect();
+        let tolerances =
+            definition.tolerances.iter().filter(|rules| members.contains(&rules.slot)).cloned().collect();
         Ok(SealedPlan {
             arena_digest: self.service.digest().digest(),
             arm_plan_digest: subject.planned.arm.digest().digest(),
@@ -163,8 +175,9 @@ impl CpuArena<'_> {
     fn draw(&self, secret: &[u8]) -> Result<Drawn, AttemptError> {
         let definition = &self.definition;
         let batches = definition.warmup_count as usize + definition.cell.timed_reads as usize;
-        let drawn = crate::prompts::draw(&self.tokenizer, secret, batches, definition.cell.input_tokens as usize)
-            .map_err(record("prompts"))?;
+        let drawn =
+            crate::prompts::draw(&self.tokenizer, secret, batches, definition.cell.input_tokens as usize)
+                .map_err(record("prompts"))?;
         let workload = Workload {
             conditioning_count: u64::from(definition.conditioning_count),
             warmup_count: u64::from(definition.warmup_count),
@@ -230,8 +243,13 @@ impl CpuArena<'_> {
                 verification_profile_id: Identifier::parse(profile)?,
             })
         };
-        let members =
-            subject.candidate.inspection.members.iter().map(member).collect::<Result<Vec<_>, AttemptError>>()?;
+        let members = subject
+            .candidate
+            .inspection
+            .members
+            .iter()
+            .map(member)
+            .collect::<Result<Vec<_>, AttemptError>>()?;
         let binding = VerificationBinding {
             candidate_launch_digest: launch,
             catalog_digest: catalog.digest().digest(),
