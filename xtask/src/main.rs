@@ -53,7 +53,10 @@ fn target_directory() -> Result<PathBuf, String> {
         .map_err(|error| format!("cargo metadata did not start: {error}"))?;
     let metadata: serde_json::Value =
         serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata: {error}"))?;
-    metadata["target_directory"].as_str().map(PathBuf::from).ok_or_else(|| "cargo metadata names no target".into())
+    metadata["target_directory"]
+        .as_str()
+        .map(PathBuf::from)
+        .ok_or_else(|| "cargo metadata names no target".into())
 }
 
 /// Builds both programs (release) and returns the path of `cacheon`.
@@ -124,7 +127,10 @@ fn container_tests(ran: &str) -> Result<(), String> {
         eprintln!("container tests: {named} named, all ran");
         return Ok(());
     }
-    Err(format!("{} of {named} named container tests did not run (they need root): {missing:?}", missing.len()))
+    Err(format!(
+        "{} of {named} named container tests did not run (they need root): {missing:?}",
+        missing.len()
+    ))
 }
 
 /// The `container-tests.txt` of every crate that has one.

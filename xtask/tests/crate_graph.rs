@@ -42,7 +42,8 @@ fn metadata() -> Value {
 fn edges() -> BTreeMap<String, (Names, Names)> {
     let metadata = metadata();
     let packages = metadata["packages"].as_array().unwrap();
-    let members: Names = packages.iter().map(|package| package["name"].as_str().unwrap().to_owned()).collect();
+    let members: Names =
+        packages.iter().map(|package| package["name"].as_str().unwrap().to_owned()).collect();
     let mut edges = BTreeMap::new();
     for package in packages {
         let (mut normal, mut dev) = (Names::new(), Names::new());
@@ -85,7 +86,8 @@ fn every_edge_is_in_the_allow_list_and_every_crate_has_a_row() {
 
 #[test]
 fn the_worker_binary_holds_nothing_that_decides() {
-    let expected: Names = ["identity", "records", "protocol", "model"].map(|name| format!("cacheon-{name}")).into();
+    let expected: Names =
+        ["identity", "records", "protocol", "model"].map(|name| format!("cacheon-{name}")).into();
     let found = closure("cacheon-worker", &edges());
     assert!(found.is_subset(&expected), "cacheon-worker reaches {found:?}");
     assert!(found.contains("cacheon-protocol"), "cacheon-worker no longer speaks the protocol");
