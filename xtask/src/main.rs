@@ -76,10 +76,12 @@ fn demo(rest: &[String]) -> Result<u8, String> {
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
+/// One step of the check.
+type Step = fn() -> Result<(), String>;
+
 /// Runs the project's check, or the named steps of it.
 fn ci(only: &[String]) -> Result<u8, String> {
-    let steps: [(&str, fn() -> Result<(), String>); 4] =
-        [("fmt", fmt), ("clippy", clippy), ("test", test), ("deny", deny)];
+    let steps: [(&str, Step); 4] = [("fmt", fmt), ("clippy", clippy), ("test", test), ("deny", deny)];
     for (name, run) in steps {
         if only.is_empty() || only.iter().any(|wanted| wanted == name) {
             run()?;

@@ -38,7 +38,7 @@ const STOCK: &str = "stock";
 /// An honest kernel with rounding of its own: the positive control.
 const POSITIVE: &str = "linear-packed";
 /// A kernel that degrades the text: the negative control.
-const NEGATIVE: &str = "linear-broken";
+const NEGATIVE: &str = "linear-late";
 /// Seed of the synthetic model.
 const SEED: &[u8] = b"cacheon synthetic demonstration model";
 /// Stops a run at a durable step, for crash tests.
