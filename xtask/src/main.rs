@@ -146,6 +146,13 @@ fn container_test_lists() -> Result<Vec<String>, String> {
 
 /// Licences, bans and sources always; advisories only where their database can be reached.
 fn deny() -> Result<(), String> {
+    let there = cargo().args(["deny", "--version"]).output().is_ok_and(|output| output.status.success());
+    if !there {
+        step(
+            "install cargo-deny",
+            cargo().args(["install", "--locked", "cargo-deny", "--version", "0.20.2"]),
+        )?;
+    }
     step("deny", cargo().args(["deny", "check", "licenses", "bans", "sources"]))?;
     let reached = cargo().args(["deny", "fetch", "db"]).output().is_ok_and(|output| output.status.success());
     if !reached {

@@ -1,4 +1,5 @@
-//! Every raw frame of a conversation, kept in order.
+//! Every raw frame of a conversation, kept in order: for each frame one direction byte (0 request, 1 reply), the length as
+//! eight little-endian bytes, and the frame. The label it is published under is `Artifact::Frames`.
 
 use std::io;
 
@@ -6,14 +7,6 @@ use cacheon_protocol::{Direction, FrameSink};
 
 /// Largest archive of one conversation, bytes.
 pub const MAX_ARCHIVE: usize = 512 << 20;
-
-/// Media type of an archive: for each frame one direction byte (0 request, 1 reply), the length as eight little-endian
-/// bytes, and the frame.
-pub const MEDIA_TYPE: &str = "application/vnd.cacheon.frames";
-/// Schema of an archive.
-pub const SCHEMA: &str = "cacheon.rs.frames.v1";
-/// Evidence domain of archives.
-pub const DOMAIN: &str = "cpu.frames";
 
 /// Collects frames in memory until the conversation ends.
 #[derive(Debug, Default)]
@@ -26,12 +19,6 @@ impl FrameArchive {
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
-    }
-
-    /// The bytes so far.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
     }
 }
 
